@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * leapquant: the C interface.
+ *
+ * LeapQuant keeps the recurrent state of a linear-attention layer as a quantized checkpoint plus a window of buffered
+ * rank-1 updates. This interface flushes windows into new checkpoints, on tensors that the caller holds or in a pool of
+ * slots. docs/format.md describes the bytes and the formulas; the step numbers below refer to it.
+ *
+ * Conventions
+ *  - Every function returns an lq_status and never throws, prints or aborts. On any status but LQ_OK nothing was
+ *    written to the caller's tensors, and lq_last_error() holds a text that names what was wrong.
+ *  - One context may be used by several threads at a time; its calls then run one after another. Calls on one pool must
+ *    be ordered by the caller.
+ *  - `stream` is the backend's queue: NULL on CPU backends, where every call has finished when it returns.
+ *  - Tensor names are the wire names of the format: see lq_checkpoint and lq_window.
+ */
+#ifndef LEAPQUANT_LEAPQUANT_H_
+#define LEAPQUANT_LEAPQUANT_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define LQ_API
+#else
+#define LQ_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LQ_VERSION_MAJOR 0
+#define LQ_VERSION_MINOR 1
+#define LQ_VERSION_PATCH 0
+
+/* ---- status ---------------------------------------------------------------------------------------------------- */
+
+typedef enum lq_status {
+  LQ_OK = 0,
+  LQ_INVALID_ARGUMENT = 1, /* a tensor, size or option is wrong; the text names it, what was expected, what came */
+  LQ_UNSUPPORTED = 2,      /* the request is valid, but this backend lacks it */
+  LQ_OUT_OF_MEMORY = 3,
+  LQ_CUDA = 4, /* an error of the CUDA runtime */
+  LQ_IO = 5,
+  LQ_INTERNAL = 6 /* a defect of the library */
+} lq_status;
+
+/* "1.2.3" of the library that is loaded. Static storage. */
+LQ_API const char* lq_version(void);
+
+/* Name of a status, such as "INVALID_ARGUMENT". Static storage; never NULL. */
+LQ_API const char* lq_status_name(lq_status status);
+
+/* Text of the newest failed call of this thread; "" before the first. Valid until the thread's next failing call. */
+LQ_API const char* lq_last_error(void);
+
+/* ---- tensors --------------------------------------------------------------------------------------------------- */
+
+#define LQ_MAX_DIMS 5
+
+typedef enum lq_dtype {
+  LQ_DTYPE_NONE = 0,
+  LQ_INT8 = 1,
+  LQ_INT32 = 2,
+  LQ_FLOAT16 = 3,
+  LQ_BFLOAT16 = 4,
+  LQ_FLOAT32 = 5
+} lq_dtype;
+
+/* The values are DLPack's. */
+typedef enum lq_device_type { LQ_DEVICE_CPU = 1, LQ_DEVICE_CUDA = 2 } lq_device_type;
+
+typedef struct lq_device {
+  lq_device_type type;
+  int32_t index; /* 0 on the CPU */
+} lq_device;
+
+/* A view of memory that somebody else owns. A tensor that a call does not use is all zero. */
+typedef struct lq_tensor {
+  void* data;
+  lq_dtype dtype;
+  lq_device device;
+  int32_t ndim;
+  int64_t shape[LQ_MAX_DIMS];
+  int64_t strides[LQ_MAX_DIMS]; /* in elements */
+} lq_tensor;
+
+/* A contiguous (row-major) tensor. `ndim` beyond LQ_MAX_DIMS gives a tensor that every call refuses. */
+LQ_API lq_tensor lq_tensor_contiguous(void* data, lq_dtype dtype, lq_device device, int32_t ndim,
+                                      const int64_t* shape);
+
+/* ---- geometry -------------------------------------------------------------------------------------------------- */
+
+typedef enum lq_gate {
+  LQ_GATE_KDA = 1, /* Kimi Delta Attention: one decay per key channel */
+  LQ_GATE_GDN = 2  /* Gated DeltaNet: one decay per head */
+} lq_gate;
+
+typedef struct lq_geometry {
+  lq_gate gate;
+  int32_t num_heads;     /* H: value heads */
+  int32_t num_key_heads; /* H_k: divides num_heads; equal to it for KDA */
+  int32_t value_dim;     /* V */
+  int32_t key_dim;       /* K */
+  int32_t window;        /* L: entries in a window */
+  int32_t rank;          /* R: rank-1 factors in a checkpoint */
+  int32_t code_bits;     /* bits of a residual code */
+} lq_geometry;
+
+/* The default geometry of a gate: 32 heads, V = K = 128, window 16, rank 4, 8-bit codes. */
+LQ_API lq_geometry lq_geometry_default(lq_gate gate);
+
+/* ---- backends and contexts ------------------------------------------------------------------------------------- */
+
+/* What one backend of this build offers. Static storage. */
+typedef struct lq_backend_info {
+  const char* name;        /* "cpu", "ref", ... */
+  lq_device_type device;   /* where its tensors live */
+  const char* description; /* one line */
+  const char* supports;    /* one line: the geometries it takes */
+  const char* targets;     /* instruction sets or architectures usable on this machine, best first, comma separated */
+} lq_backend_info;
+
+/* Number of backends in this build, preferred first. */
+LQ_API int32_t lq_backend_count(void);
+
+/* Describes backend `index` in [0, lq_backend_count()). */
+LQ_API lq_status lq_backend_describe(int32_t index, lq_backend_info* info);
+
+typedef struct lq_context_options {
+  const char* backend; /* NULL: the first of lq_backend_describe */
+  int32_t threads;     /* CPU backends: 0 = as many as the process may use (affinity and container quota); at most 1024 */
+  int32_t device;      /* device index; 0 on the CPU */
+  const char* target;  /* CPU backend: force an instruction set; NULL = environment LQ_CPU_TARGET, or the best one */
+} lq_context_options;
+
+/* A backend, ready to run: its worker threads and scratch memory. */
+typedef struct lq_context lq_context;
+
+/* Creates a context. `options` may be NULL. All memory that calls need is allocated here or in lq_pool_create. */
+LQ_API lq_status lq_context_create(const lq_context_options* options, lq_context** context);
+
+/* Destroys a context; NULL is allowed. Pools made from it stay valid. */
+LQ_API void lq_context_destroy(lq_context* context);
+
+typedef struct lq_context_info {
+  const char* backend; /* valid as long as the context */
+  const char* target;  /* instruction set or architecture in use */
+  int32_t threads;     /* threads that work on a call, the calling one included */
+  lq_device device;
+} lq_context_info;
+
+LQ_API lq_status lq_context_describe(const lq_context* context, lq_context_info* info);
+
+/* LQ_OK when the context's backend takes the geometry; otherwise the error text says what it lacks. */
+LQ_API lq_status lq_context_supports(const lq_context* context, const lq_geometry* geometry);
+
+/* ---- functional flush ------------------------------------------------------------------------------------------ */
+
+/* Checkpoints of B x H programs. decode: S[v,k] = sum_r q[r,v] u[r,k] + codes[v,k] (s_k[k] / 127) s_v[v] */
+typedef struct lq_checkpoint {
+  lq_tensor codes; /* int8    [B, H, V, K] residual codes in [-127, 127] */
+  lq_tensor s_k;   /* float32 [B, H, K]    column (key) scales */
+  lq_tensor s_v;   /* float32 [B, H, V]    row (value) scales */
+  lq_tensor u;     /* float16 [B, H, R, K] key factors */
+  lq_tensor q;     /* float16 [B, H, R, V] value factors */
+} lq_checkpoint;
+
+/* Windows of B x H programs. */
+typedef struct lq_window {
+  lq_tensor kbuf; /* bfloat16 [B, H, L, K] normalised keys */
+  lq_tensor ubuf; /* bfloat16 [B, H, L, V] update vectors */
+  lq_tensor w;    /* float32  [B, H, L]    entry weights; an entry of weight 0 contributes nothing */
+  lq_tensor gbuf; /* float16  [B, H, L, K] KDA only: decay factor of the step that appended the entry */
+  lq_tensor pcum; /* float32  [B, H, K]    KDA only: log-gate summed since the checkpoint */
+  lq_tensor p;    /* float32  [B, H]       GDN only: product of the gates since the checkpoint */
+} lq_window;
+
+typedef enum lq_flush_flags {
+  LQ_FLUSH_DEFAULT = 0,
+  /* Refuse NaN and Inf in any input, naming the tensor and the first place. Reads the inputs on the host: synchronises
+   * the stream, and cannot be captured in a graph. */
+  LQ_FLUSH_CHECK_FINITE = 1
+} lq_flush_flags;
+
+/* Flushes every program of a batch: rebuilds each state from `checkpoint` and `window` (step 1) and quantizes it into
+ * `result` (steps 2 and 3).
+ *
+ *   q0      float32 [V, R], contiguous: the fixed start basis of the subspace iteration, shared by all programs. It may
+ *           be rank deficient or zero; the factors then come out zero in the missing directions.
+ *   result  contiguous tensors that overlap no input and not one another.
+ *
+ * Inputs may be strided over batch and head (and u, q over the rank); the inner dimensions are contiguous. B is taken
+ * from `codes` and is at least 1. Non-finite inputs of a program make that program's result non-finite, and no other.
+ */
+LQ_API lq_status lq_flush(lq_context* context, const lq_geometry* geometry, const lq_checkpoint* checkpoint,
+                          const lq_window* window, const lq_tensor* q0, const lq_checkpoint* result, uint32_t flags,
+                          void* stream);
+
+/* ---- pool ------------------------------------------------------------------------------------------------------ */
+
+typedef enum lq_layout {
+  LQ_LAYOUT_COMPACT = 1, /* heads follow one another: the checkpoint takes only the bytes it needs */
+  LQ_LAYOUT_PADDED = 2   /* the published layout: 65,536 bytes a head, H + 1 heads a slot, 49,152 bytes in front */
+} lq_layout;
+
+/* Bytes of a pool. A slot is one sequence's H programs. */
+typedef struct lq_pool_sizes {
+  int64_t raw_bytes;                 /* the flat checkpoint buffer, base offset included */
+  int64_t window_bytes;              /* window tensors and counters together */
+  int64_t checkpoint_bytes_per_slot; /* stride of a slot in the flat buffer */
+  int64_t window_bytes_per_slot;
+  int64_t fp32_bytes_per_slot; /* what a dense fp32 state would take */
+} lq_pool_sizes;
+
+/* Sizes of a pool of `num_slots` slots. Slot 0 is reserved, and counts. */
+LQ_API lq_status lq_pool_size(const lq_geometry* geometry, lq_layout layout, int64_t num_slots, lq_pool_sizes* sizes);
+
+/* The largest number of slots whose checkpoint and window tensors fit in `bytes`; 0 when not even one does. */
+LQ_API lq_status lq_pool_slots_in(const lq_geometry* geometry, lq_layout layout, int64_t bytes, int64_t* num_slots);
+
+/* The tensors of a pool. N slots; all but `raw` and the checkpoint views are dense.
+ * Only `raw`, the window tensors and `hcnt` own bytes: codes, s_k, s_v and uq are strided views of `raw`. */
+typedef struct lq_pool_tensors {
+  lq_tensor raw;   /* float32  flat: the checkpoint buffer */
+  lq_tensor codes; /* int8     [N, H, V, K] */
+  lq_tensor s_k;   /* float32  [N, H, K] */
+  lq_tensor s_v;   /* float32  [N, H, V] */
+  lq_tensor uq;    /* float16  [N, H, R, K + V]; row r is u[r] followed by q[r] */
+  lq_tensor kbuf;  /* bfloat16 [N, H, L, K] */
+  lq_tensor ubuf;  /* bfloat16 [N, H, L, V] */
+  lq_tensor w;     /* float32  [N, H, L] */
+  lq_tensor gbuf;  /* float16  [N, H, L, K]  KDA only */
+  lq_tensor pcum;  /* float32  [N, H, K]     KDA only */
+  lq_tensor p;     /* float32  [N, H]        GDN only */
+  lq_tensor hcnt;  /* int32    [N, H]        fill counter of each program */
+} lq_pool_tensors;
+
+typedef enum lq_pool_flags {
+  LQ_POOL_DEFAULT = 0,
+  LQ_POOL_KEEP_CONTENTS = 1 /* caller-owned memory already holds slots: don't initialise it */
+} lq_pool_flags;
+
+typedef struct lq_pool_options {
+  lq_geometry geometry;
+  lq_layout layout;
+  int64_t num_slots; /* N, slot 0 included */
+  /* NULL: the library owns the memory. Otherwise the caller's contiguous raw, kbuf, ubuf, w, gbuf, pcum or p, and hcnt,
+   * which outlive the pool and overlap nowhere; the view members (codes, s_k, s_v, uq) are not read. */
+  const lq_pool_tensors* storage;
+  uint32_t flags; /* lq_pool_flags */
+} lq_pool_options;
+
+typedef struct lq_pool lq_pool;
+
+/* Creates a pool. Unless LQ_POOL_KEEP_CONTENTS is given, every slot is a valid zero state: raw, kbuf, ubuf, w, pcum and
+ * hcnt zero, gbuf and p one. */
+LQ_API lq_status lq_pool_create(lq_context* context, const lq_pool_options* options, lq_pool** pool);
+
+/* Destroys a pool; NULL is allowed. */
+LQ_API void lq_pool_destroy(lq_pool* pool);
+
+/* Views of the pool's memory, valid as long as the pool. */
+LQ_API lq_status lq_pool_view(const lq_pool* pool, lq_pool_tensors* tensors);
+
+/* Flushes, in place, every program of the slots in `idx` whose counter equals L: writes the new checkpoint over the old
+ * one and resets the window (w = 0, gbuf = 1, pcum = 0; GDN: w = 0, p = 1). All other bytes stay, counters included: a
+ * counter of L then means "flushed, empty" to the next step, and a second flush without a step quantizes again.
+ *
+ *   idx  int32 [n], contiguous, on the pool's device. Entries <= 0 mean "no sequence" and are skipped. An entry beyond
+ *        the pool touches nothing and is recorded in the error word. n may be 0 or exceed the number of slots.
+ *        Duplicates are the caller's error: see lq_pool_check_indices.
+ *   q0   float32 [V, R], contiguous, on the pool's device.
+ *
+ * No allocation, no synchronisation. On a GPU backend the call only enqueues, and idx, q0 and the pool must stay alive
+ * until it has run (for a captured graph: as long as the graph).
+ */
+LQ_API lq_status lq_flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_tensor* q0, void* stream);
+
+/* Reports duplicate entries of `idx` as LQ_INVALID_ARGUMENT, naming the first two positions. Synchronises. */
+LQ_API lq_status lq_pool_check_indices(lq_pool* pool, const lq_tensor* idx, void* stream);
+
+/* Kinds of trouble that in-place calls meet in the data; they never stop the call. */
+typedef enum lq_pool_error_kind {
+  LQ_ERROR_INDEX = 0,     /* an index beyond the pool */
+  LQ_ERROR_NONFINITE = 1, /* a rebuilt state that holds NaN or Inf */
+  LQ_ERROR_UNFLUSHED = 2, /* a step met a full window that was not flushed */
+  LQ_ERROR_COUNTER = 3,   /* a step met a counter below 0 or above L */
+  LQ_ERROR_KIND_COUNT = 4
+} lq_pool_error_kind;
+
+typedef struct lq_pool_errors {
+  uint32_t flags;                              /* bit 1 << kind */
+  int32_t first_position[LQ_ERROR_KIND_COUNT]; /* smallest batch position of each kind; -1 where there is none */
+} lq_pool_errors;
+
+/* Reads and clears the pool's sticky error word. Synchronises the stream. */
+LQ_API lq_status lq_pool_read_errors(lq_pool* pool, void* stream, lq_pool_errors* errors);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* LEAPQUANT_LEAPQUANT_H_ */
