@@ -87,8 +87,7 @@ typedef struct lq_tensor {
 } lq_tensor;
 
 /* A contiguous (row-major) tensor. `ndim` beyond LQ_MAX_DIMS gives a tensor that every call refuses. */
-LQ_API lq_tensor lq_tensor_contiguous(void* data, lq_dtype dtype, lq_device device, int32_t ndim,
-                                      const int64_t* shape);
+LQ_API lq_tensor lq_tensor_contiguous(void* data, lq_dtype dtype, lq_device device, int32_t ndim, const int64_t* shape);
 
 /* ---- geometry -------------------------------------------------------------------------------------------------- */
 
@@ -130,9 +129,9 @@ LQ_API lq_status lq_backend_describe(int32_t index, lq_backend_info* info);
 
 typedef struct lq_context_options {
   const char* backend; /* NULL: the first of lq_backend_describe */
-  int32_t threads;     /* CPU backends: 0 = as many as the process may use (affinity and container quota); at most 1024 */
-  int32_t device;      /* device index; 0 on the CPU */
-  const char* target;  /* CPU backend: force an instruction set; NULL = environment LQ_CPU_TARGET, or the best one */
+  int32_t threads; /* CPU backends: 0 = as many as the process may use (affinity and container quota); at most 1024 */
+  int32_t device;  /* device index; 0 on the CPU */
+  const char* target; /* CPU backend: force an instruction set; NULL = environment LQ_CPU_TARGET, or the best one */
 } lq_context_options;
 
 /* A backend, ready to run: its worker threads and scratch memory. */

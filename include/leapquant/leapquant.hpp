@@ -34,7 +34,8 @@ inline void check(lq_status status) {
 inline constexpr lq_device kCpuDevice{LQ_DEVICE_CPU, 0};
 
 // A contiguous tensor over memory of the caller.
-inline lq_tensor tensor(void* data, lq_dtype dtype, std::initializer_list<int64_t> shape, lq_device device = kCpuDevice) {
+inline lq_tensor tensor(void* data, lq_dtype dtype, std::initializer_list<int64_t> shape,
+                        lq_device device = kCpuDevice) {
   return lq_tensor_contiguous(data, dtype, device, static_cast<int32_t>(shape.size()), shape.begin());
 }
 

@@ -37,7 +37,8 @@ enum class Layout : int32_t {
   kPadded = 2,
 };
 
-// Where regions lie in a pool's flat buffer: region(slot, head) = base_offset + slot * slot_stride + head * head_stride.
+// Where regions lie in a pool's flat buffer: region(slot, head) = base_offset + slot * slot_stride + head *
+// head_stride.
 struct PoolLayout {
   int64_t base_offset;
   int64_t slot_stride;
@@ -61,9 +62,8 @@ constexpr int64_t window_program_bytes(const Geometry& geometry) {
   const int64_t key_bytes = int64_t{geometry.window} * geometry.key_dim * 2;
   const int64_t update_bytes = int64_t{geometry.window} * geometry.value_dim * 2;
   const int64_t weight_bytes = int64_t{geometry.window} * 4;
-  const int64_t decay_bytes = geometry.gate == Gate::kKda
-                                  ? int64_t{geometry.window} * geometry.key_dim * 2 + int64_t{geometry.key_dim} * 4
-                                  : 4;
+  const int64_t decay_bytes =
+      geometry.gate == Gate::kKda ? int64_t{geometry.window} * geometry.key_dim * 2 + int64_t{geometry.key_dim} * 4 : 4;
   return key_bytes + update_bytes + weight_bytes + decay_bytes + 4;
 }
 

@@ -46,10 +46,10 @@ Status check_geometry(const Geometry& geometry) {
     return invalid_argument("geometry: gate must be 1 (kda) or 2 (gdn), got " +
                             std::to_string(static_cast<int32_t>(geometry.gate)));
   }
-  const Field fields[] = {
-      {"num_heads", geometry.num_heads}, {"num_key_heads", geometry.num_key_heads}, {"value_dim", geometry.value_dim},
-      {"key_dim", geometry.key_dim},     {"window", geometry.window},               {"rank", geometry.rank},
-      {"code_bits", geometry.code_bits}};
+  const Field fields[] = {{"num_heads", geometry.num_heads}, {"num_key_heads", geometry.num_key_heads},
+                          {"value_dim", geometry.value_dim}, {"key_dim", geometry.key_dim},
+                          {"window", geometry.window},       {"rank", geometry.rank},
+                          {"code_bits", geometry.code_bits}};
   for (const Field& field : fields) LQ_RETURN_IF_ERROR(check_size(field));
   if (geometry.gate == Gate::kKda && geometry.num_key_heads != geometry.num_heads) {
     return invalid_argument("geometry: kda has as many key heads as heads (" + std::to_string(geometry.num_heads) +

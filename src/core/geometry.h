@@ -36,11 +36,13 @@ const char* gate_name(Gate gate);
 // "kda H=32 V=128 K=128 L=16 R=4 8-bit"
 std::string to_string(const Geometry& geometry);
 
-// Whether the sizes describe a checkpoint at all: positive, at most 4096, key heads dividing value heads. What a backend
-// can run is the backend's own answer.
+// Whether the sizes describe a checkpoint at all: positive, at most 4096, key heads dividing value heads. What a
+// backend can run is the backend's own answer.
 Status check_geometry(const Geometry& geometry);
 
-// The geometries of the format's first version: what a backend that has everything supports. Names the field otherwise.
+// The geometries of the format's first version, in words and as a check that names the field otherwise.
+inline constexpr char kRequiredGeometryText[] =
+    "gate kda; heads 1 to 4096; V = K = 128; window 16; rank 1, 2, 4, 8; 8-bit codes";
 Status check_required_geometry(const Geometry& geometry, const char* backend_name);
 
 }  // namespace leapquant

@@ -61,7 +61,7 @@ Half to_half(Real value) {
     return {static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyint(magnitude * Real(0x1p24))))};
   }
   int exponent = 0;
-  const Real fraction = std::frexp(magnitude, &exponent);  // in [0.5, 1)
+  const Real fraction = std::frexp(magnitude, &exponent);                              // in [0.5, 1)
   const auto mantissa = static_cast<uint32_t>(std::nearbyint(fraction * Real(2048)));  // in [1024, 2048]
   return {static_cast<uint16_t>(sign | ((static_cast<uint32_t>(exponent + 13) << 10) + mantissa))};
 }

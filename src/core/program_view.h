@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Views of checkpoints and windows as (item, head) grids of programs. One description serves the functional form (item =
-// batch index, separate factor tensors) and the pool (item = slot, factors interleaved in one row). Host and device code
-// include it; all strides are in elements and 64-bit.
+// Views of checkpoints and windows as (item, head) grids of programs. One description serves the functional form (item
+// = batch index, separate factor tensors) and the pool (item = slot, factors interleaved in one row). Host and device
+// code include it; all strides are in elements and 64-bit.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ struct Strided {
 
 // One program's checkpoint.
 struct CheckpointProgram {
-  int8_t* codes;        // [V, K]
-  float* key_scale;     // [K]
-  float* value_scale;   // [V]
-  Half* key_factor;     // [R, K], rows key_factor_row apart
-  Half* value_factor;   // [R, V], rows value_factor_row apart
+  int8_t* codes;       // [V, K]
+  float* key_scale;    // [K]
+  float* value_scale;  // [V]
+  Half* key_factor;    // [R, K], rows key_factor_row apart
+  Half* value_factor;  // [R, V], rows value_factor_row apart
   int64_t key_factor_row;
   int64_t value_factor_row;
 };

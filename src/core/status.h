@@ -66,9 +66,9 @@ class [[nodiscard]] Result {
 };
 
 // Returns from the enclosing function when `expression` (a Status) failed.
-#define LQ_RETURN_IF_ERROR(expression)                         \
-  do {                                                         \
-    ::leapquant::Status lq_status_of_expression = (expression); \
+#define LQ_RETURN_IF_ERROR(expression)                                 \
+  do {                                                                 \
+    ::leapquant::Status lq_status_of_expression = (expression);        \
     if (!lq_status_of_expression.ok()) return lq_status_of_expression; \
   } while (false)
 

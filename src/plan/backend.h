@@ -59,7 +59,7 @@ struct BackendEntry {
   DeviceType device;
   const char* description;
   const char* supports;
-  std::string (*targets)();  // usable on this machine, best first, comma separated
+  const char* (*targets)();  // usable on this machine, best first, comma separated; static storage
   Result<std::unique_ptr<Backend>> (*create)(const BackendOptions& options);
 };
 

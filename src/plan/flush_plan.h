@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FlushPlan: everything a backend needs to run one flush, validated, with no reference to who asked. Pure data: it can be
-// printed and tested without a device.
+// FlushPlan: everything a backend needs to run one flush, validated, with no reference to who asked. Pure data: it can
+// be printed and tested without a device.
 #pragma once
 
 #include <cstdint>

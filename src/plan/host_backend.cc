@@ -57,6 +57,12 @@ std::optional<DueProgram> due_program(const FlushPlan& plan, int64_t n) {
   return DueProgram{position, slot, head};
 }
 
+void reset_window(const Geometry& geometry, const WindowProgram& window) {
+  std::fill_n(window.window_weight, geometry.window, 0.0f);
+  std::fill_n(window.window_gate, int64_t{geometry.window} * geometry.key_dim, Half{kHalfOne});
+  std::fill_n(window.log_decay, geometry.key_dim, 0.0f);
+}
+
 void record_error(ErrorWord& word, ErrorKind kind, int64_t position) {
   const std::atomic_ref<int32_t> first(word.first_position[static_cast<int>(kind)]);
   int32_t seen = first.load(std::memory_order_relaxed);

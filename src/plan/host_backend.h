@@ -30,6 +30,9 @@ struct DueProgram {
 // Program `n` in [0, plan.programs()) of a plan, or nothing when it is not due. An index beyond the pool is recorded.
 std::optional<DueProgram> due_program(const FlushPlan& plan, int64_t n);
 
+// What marks a window as empty after a flush: weights 0, gates 1, log-decay 0.
+void reset_window(const Geometry& geometry, const WindowProgram& window);
+
 // Records an error at a batch position: the smallest one wins. Safe from several threads.
 void record_error(ErrorWord& word, ErrorKind kind, int64_t position);
 

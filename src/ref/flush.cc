@@ -95,7 +95,8 @@ void orthonormalize(std::vector<Real>& thin, int64_t rank, int64_t n) {
 
 // Sᵀ x for thin x [R, V]: [R, K].
 template <class Real>
-std::vector<Real> transposed_product(const Geometry& geometry, std::span<const Real> state, const std::vector<Real>& x) {
+std::vector<Real> transposed_product(const Geometry& geometry, std::span<const Real> state,
+                                     const std::vector<Real>& x) {
   const int64_t key_dim = geometry.key_dim;
   std::vector<Real> product(static_cast<size_t>(geometry.rank) * key_dim, Real(0));
   for (int64_t r = 0; r < geometry.rank; ++r) {
@@ -241,12 +242,6 @@ void flush_program(const Geometry& geometry, const CheckpointProgram& checkpoint
 
 std::vector<double> decode(const Geometry& geometry, const CheckpointProgram& checkpoint) {
   return decode_as<double>(geometry, checkpoint);
-}
-
-void reset_window(const Geometry& geometry, const WindowProgram& window) {
-  std::fill_n(window.window_weight, geometry.window, 0.0f);
-  std::fill_n(window.window_gate, int64_t{geometry.window} * geometry.key_dim, Half{kHalfOne});
-  std::fill_n(window.log_decay, geometry.key_dim, 0.0f);
 }
 
 template std::vector<float> rebuild_state<float>(const Geometry&, const CheckpointProgram&, const WindowProgram&);

@@ -41,7 +41,4 @@ void flush_program(const Geometry& geometry, const CheckpointProgram& checkpoint
 // The state [V, K] that a checkpoint stores, evaluated in double.
 std::vector<double> decode(const Geometry& geometry, const CheckpointProgram& checkpoint);
 
-// What marks a window as empty after a flush: weights 0, gates 1, log-decay 0 (GDN: weights 0, decay 1).
-void reset_window(const Geometry& geometry, const WindowProgram& window);
-
 }  // namespace leapquant::ref

@@ -30,8 +30,7 @@ class RefBackend final : public HostBackend {
   static void flush_due(const FlushPlan& plan, const DueProgram& due) {
     const Geometry& geometry = plan.geometry;
     const WindowProgram window = plan.window.at(due.item, due.head);
-    const std::vector<float> state =
-        rebuild_state<float>(geometry, plan.source.at(due.item, due.head), window);
+    const std::vector<float> state = rebuild_state<float>(geometry, plan.source.at(due.item, due.head), window);
     const Factors factors = compress_state<float>(geometry, state, plan.start_basis);
     quantize_residual<float>(geometry, state, factors, plan.target.at(due.item, due.head));
     if (!plan.in_place) return;
@@ -48,7 +47,8 @@ Result<std::unique_ptr<Backend>> create(const BackendOptions& options) {
     return invalid_argument("context: backend 'ref' has device 0 only, got " + std::to_string(options.device));
   }
   if (options.threads < 0 || options.threads > 1) {
-    return invalid_argument("context: backend 'ref' runs on 1 thread, got threads = " + std::to_string(options.threads));
+    return invalid_argument("context: backend 'ref' runs on 1 thread, got threads = " +
+                            std::to_string(options.threads));
   }
   if (!options.target.empty() && options.target != "scalar") {
     return invalid_argument("context: backend 'ref' has target scalar only, got '" + options.target + "'");
@@ -62,8 +62,8 @@ BackendEntry backend_entry() {
   return {.name = "ref",
           .device = DeviceType::kCpu,
           .description = "scalar reference: slow, written to be read",
-          .supports = "gate kda; heads up to 4096; V = K = 128; window 16; rank 1, 2, 4, 8; 8-bit codes",
-          .targets = [] { return std::string("scalar"); },
+          .supports = kRequiredGeometryText,
+          .targets = [] { return "scalar"; },
           .create = create};
 }
 

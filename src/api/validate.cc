@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/validate.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+namespace leapquant::api {
+namespace {
+
+constexpr int64_t kLargestBatch = int64_t{1} << 24;
+constexpr int64_t kLargestIndexCount = (int64_t{1} << 31) - 1;
+// Beyond any memory; keeps every later product of extents and strides inside 64 bits.
+constexpr int64_t kLargestStride = int64_t{1} << 36;
+
+// What a tensor must be. Dimensions from `contiguous_from` on must be row-major without gaps.
+struct Expected {
+  const char* name;
+  DType dtype;
+  std::vector<int64_t> shape;
+  Device device;
+  int contiguous_from;
+};
+
+std::string device_text(const lq_device& device) {
+  return to_string(Device{static_cast<DeviceType>(device.type), device.index});
+}
+
+Status wrong(const Expected& expected, const std::string& came) {
+  return invalid_argument(fmt::format("tensor '{}': expected {} {} on {}, got {}", expected.name,
+                                      dtype_name(expected.dtype), shape_text(expected.shape),
+                                      to_string(expected.device), came));
+}
+
+Status check_strides(const Expected& expected, const TensorView& view) {
+  for (int d = 0; d < view.ndim; ++d) {
+    if (view.strides[d] > kLargestStride || view.strides[d] < -kLargestStride) {
+      return wrong(expected, fmt::format("a stride of {} elements in dimension {}", view.strides[d], d));
+    }
+  }
+  if (!view.contiguous_from(expected.contiguous_from)) {
+    const std::span<const int64_t> strides(view.strides.data(), static_cast<size_t>(view.ndim));
+    return wrong(expected, fmt::format("strides {}: dimensions from {} on must be contiguous", shape_text(strides),
+                                       expected.contiguous_from));
+  }
+  return {};
+}
+
+// The one check of a tensor: everything but overlap.
+Result<TensorView> to_view(const lq_tensor& tensor, const Expected& expected) {
+  if (tensor.dtype == LQ_DTYPE_NONE && tensor.ndim == 0) return wrong(expected, "no tensor");
+  if (tensor.ndim < 0 || tensor.ndim > LQ_MAX_DIMS) {
+    return wrong(expected, fmt::format("{} dimensions", tensor.ndim));
+  }
+  TensorView view{.data = tensor.data,
+                  .dtype = static_cast<DType>(tensor.dtype),
+                  .device = {static_cast<DeviceType>(tensor.device.type), tensor.device.index},
+                  .ndim = tensor.ndim};
+  for (int d = 0; d < tensor.ndim; ++d) {
+    view.shape[d] = tensor.shape[d];
+    view.strides[d] = tensor.strides[d];
+  }
+  if (view.dtype != expected.dtype) return wrong(expected, fmt::format("dtype {}", dtype_name(view.dtype)));
+  if (!std::equal(view.extents().begin(), view.extents().end(), expected.shape.begin(), expected.shape.end())) {
+    return wrong(expected, "shape " + shape_text(view.extents()));
+  }
+  if (!(view.device == expected.device)) return wrong(expected, "device " + device_text(tensor.device));
+  LQ_RETURN_IF_ERROR(check_strides(expected, view));
+  if (view.elements() == 0) return view;
+  if (view.data == nullptr) return wrong(expected, "a null data pointer");
+  const auto address = reinterpret_cast<uintptr_t>(view.data);
+  if (address % static_cast<uintptr_t>(dtype_bytes(view.dtype)) != 0) {
+    return wrong(expected, fmt::format("an address that is not a multiple of {} bytes", dtype_bytes(view.dtype)));
+  }
+  return view;
+}
+
+Status check_absent(const lq_tensor& tensor, const char* name, Gate gate) {
+  if (tensor.data == nullptr && tensor.dtype == LQ_DTYPE_NONE) return {};
+  return invalid_argument(
+      fmt::format("tensor '{}': expected none for gate {}, got one; leave it zero", name, gate_name(gate)));
+}
+
+// A validated tensor with the name it has in messages.
+struct Named {
+  const char* name;
+  TensorView view;
+};
+
+bool overlap(const TensorView& a, const TensorView& b) {
+  const auto base_a = reinterpret_cast<intptr_t>(a.data);
+  const auto base_b = reinterpret_cast<intptr_t>(b.data);
+  const TensorView::ByteRange range_a = a.byte_range();
+  const TensorView::ByteRange range_b = b.byte_range();
+  return range_a.begin != range_a.end && range_b.begin != range_b.end &&
+         base_a + range_a.begin < base_b + range_b.end && base_b + range_b.begin < base_a + range_a.end;
+}
+
+Status check_disjoint(const Named& written, const char* written_prefix, const Named& other, const char* other_prefix) {
+  if (!overlap(written.view, other.view)) return {};
+  return invalid_argument(fmt::format("tensor '{}{}': expected memory of its own, got an overlap with '{}{}'",
+                                      written_prefix, written.name, other_prefix, other.name));
+}
+
+// Collects tensors of one call: the first failure sticks, and later ones are not looked at.
+class Checker {
+ public:
+  Checker(Device device, std::string prefix = "") : device_(device), prefix_(std::move(prefix)) {}
+
+  TensorView tensor(const char* name, const lq_tensor& tensor, DType dtype, std::vector<int64_t> shape,
+                    int contiguous_from) {
+    if (!status_.ok()) return {};
+    const std::string full_name = prefix_ + name;
+    const Result<TensorView> view =
+        to_view(tensor, {full_name.c_str(), dtype, std::move(shape), device_, contiguous_from});
+    if (!view.ok()) {
+      status_ = view.status();
+      return {};
+    }
+    seen_.push_back({name, view.value()});
+    return view.value();
+  }
+
+  void absent(const char* name, const lq_tensor& tensor, Gate gate) {
+    if (status_.ok()) status_ = check_absent(tensor, name, gate);
+  }
+
+  const Status& status() const { return status_; }
+  const std::vector<Named>& seen() const { return seen_; }
+
+ private:
+  Device device_;
+  std::string prefix_;
+  Status status_;
+  std::vector<Named> seen_;
+};
+
+template <class T>
+Strided<T> strided(const TensorView& tensor) {
+  return {static_cast<T*>(tensor.data), tensor.strides[0], tensor.strides[1]};
+}
+
+// `contiguous_from` 0 asks for fully contiguous tensors, 2 frees batch and head; factors may also be strided by rank.
+CheckpointView check_checkpoint(Checker& checker, const lq_checkpoint& checkpoint, const Geometry& geometry,
+                                int64_t batch, bool strided_allowed) {
+  const int64_t h = geometry.num_heads;
+  const int inner = strided_allowed ? 2 : 0;
+  const int factor_inner = strided_allowed ? 3 : 0;
+  const TensorView codes =
+      checker.tensor("codes", checkpoint.codes, DType::kInt8, {batch, h, geometry.value_dim, geometry.key_dim}, inner);
+  const TensorView s_k = checker.tensor("s_k", checkpoint.s_k, DType::kFloat32, {batch, h, geometry.key_dim}, inner);
+  const TensorView s_v = checker.tensor("s_v", checkpoint.s_v, DType::kFloat32, {batch, h, geometry.value_dim}, inner);
+  const TensorView u =
+      checker.tensor("u", checkpoint.u, DType::kFloat16, {batch, h, geometry.rank, geometry.key_dim}, factor_inner);
+  const TensorView q =
+      checker.tensor("q", checkpoint.q, DType::kFloat16, {batch, h, geometry.rank, geometry.value_dim}, factor_inner);
+  return {.codes = strided<int8_t>(codes),
+          .key_scale = strided<float>(s_k),
+          .value_scale = strided<float>(s_v),
+          .key_factor = strided<Half>(u),
+          .value_factor = strided<Half>(q),
+          .key_factor_row = u.strides[2],
+          .value_factor_row = q.strides[2]};
+}
+
+WindowView check_window(Checker& checker, const lq_window& window, const Geometry& geometry, int64_t batch) {
+  const int64_t h = geometry.num_heads;
+  const int64_t l = geometry.window;
+  WindowView view{.window_key = strided<Bfloat16>(
+                      checker.tensor("kbuf", window.kbuf, DType::kBfloat16, {batch, h, l, geometry.key_dim}, 2)),
+                  .window_update = strided<Bfloat16>(
+                      checker.tensor("ubuf", window.ubuf, DType::kBfloat16, {batch, h, l, geometry.value_dim}, 2)),
+                  .window_weight = strided<float>(checker.tensor("w", window.w, DType::kFloat32, {batch, h, l}, 2)),
+                  .window_gate = {},
+                  .log_decay = {},
+                  .decay = {}};
+  if (geometry.gate == Gate::kKda) {
+    view.window_gate =
+        strided<Half>(checker.tensor("gbuf", window.gbuf, DType::kFloat16, {batch, h, l, geometry.key_dim}, 2));
+    view.log_decay =
+        strided<float>(checker.tensor("pcum", window.pcum, DType::kFloat32, {batch, h, geometry.key_dim}, 2));
+    checker.absent("p", window.p, geometry.gate);
+  } else {
+    view.decay = strided<float>(checker.tensor("p", window.p, DType::kFloat32, {batch, h}, 2));
+    checker.absent("gbuf", window.gbuf, geometry.gate);
+    checker.absent("pcum", window.pcum, geometry.gate);
+  }
+  return view;
+}
+
+Result<int64_t> batch_of(const lq_tensor& codes) {
+  if (codes.dtype == LQ_DTYPE_NONE || codes.ndim < 1 || codes.ndim > LQ_MAX_DIMS) {
+    return invalid_argument("tensor 'codes': expected int8 [batch, heads, value_dim, key_dim], got no such tensor");
+  }
+  if (codes.shape[0] < 1 || codes.shape[0] > kLargestBatch) {
+    return invalid_argument(
+        fmt::format("tensor 'codes': expected a batch between 1 and {}, got {}", kLargestBatch, codes.shape[0]));
+  }
+  return codes.shape[0];
+}
+
+TensorView check_start_basis(Checker& checker, const lq_tensor& q0, const Geometry& geometry) {
+  return checker.tensor("q0", q0, DType::kFloat32, {geometry.value_dim, geometry.rank}, 0);
+}
+
+// Results overlap neither inputs nor one another.
+Status check_results(const std::vector<Named>& inputs, const std::vector<Named>& results) {
+  for (size_t i = 0; i < results.size(); ++i) {
+    for (const Named& input : inputs) LQ_RETURN_IF_ERROR(check_disjoint(results[i], "result.", input, ""));
+    for (size_t j = 0; j < i; ++j) LQ_RETURN_IF_ERROR(check_disjoint(results[i], "result.", results[j], "result."));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Geometry> to_geometry(const lq_geometry* geometry) {
+  if (geometry == nullptr) return invalid_argument("geometry: expected a geometry, got NULL");
+  const Geometry result{.gate = static_cast<Gate>(geometry->gate),
+                        .num_heads = geometry->num_heads,
+                        .num_key_heads = geometry->num_key_heads,
+                        .value_dim = geometry->value_dim,
+                        .key_dim = geometry->key_dim,
+                        .window = geometry->window,
+                        .rank = geometry->rank,
+                        .code_bits = geometry->code_bits};
+  LQ_RETURN_IF_ERROR(check_geometry(result));
+  return result;
+}
+
+lq_tensor to_tensor(const TensorView& view) {
+  lq_tensor tensor{};
+  tensor.data = view.data;
+  tensor.dtype = static_cast<lq_dtype>(view.dtype);
+  if (view.dtype == DType::kNone) return tensor;
+  tensor.device = {static_cast<lq_device_type>(view.device.type), view.device.index};
+  tensor.ndim = view.ndim;
+  for (int d = 0; d < view.ndim; ++d) {
+    tensor.shape[d] = view.shape[d];
+    tensor.strides[d] = view.strides[d];
+  }
+  return tensor;
+}
+
+Result<FlushPlan> plan_flush(const Backend& backend, const FlushRequest& request) {
+  const Result<Geometry> geometry = to_geometry(request.geometry);
+  if (!geometry.ok()) return geometry.status();
+  LQ_RETURN_IF_ERROR(backend.supports(geometry.value()));
+  if (request.checkpoint == nullptr || request.window == nullptr || request.start_basis == nullptr ||
+      request.result == nullptr) {
+    return invalid_argument("flush: expected checkpoint, window, q0 and result, got NULL for one of them");
+  }
+  if ((request.flags & ~uint32_t{LQ_FLUSH_CHECK_FINITE}) != 0) {
+    return invalid_argument(fmt::format("flush: unknown flags {:#x}", request.flags));
+  }
+  const Result<int64_t> batch = batch_of(request.checkpoint->codes);
+  if (!batch.ok()) return batch.status();
+
+  const Device device = backend.state().device;
+  Checker inputs(device);
+  Checker results(device, "result.");
+  FlushPlan plan{.geometry = geometry.value(),
+                 .batch = batch.value(),
+                 .source = check_checkpoint(inputs, *request.checkpoint, geometry.value(), batch.value(), true),
+                 .target = check_checkpoint(results, *request.result, geometry.value(), batch.value(), false),
+                 .window = check_window(inputs, *request.window, geometry.value(), batch.value()),
+                 .start_basis = nullptr,
+                 .in_place = false,
+                 .due = {}};
+  plan.start_basis = static_cast<const float*>(check_start_basis(inputs, *request.start_basis, geometry.value()).data);
+  LQ_RETURN_IF_ERROR(inputs.status());
+  LQ_RETURN_IF_ERROR(results.status());
+  LQ_RETURN_IF_ERROR(check_results(inputs.seen(), results.seen()));
+  return plan;
+}
+
+Result<PoolStorage> to_storage(const Geometry& geometry, Layout layout, int64_t num_slots,
+                               const lq_pool_tensors& tensors, Device device) {
+  const Result<PoolSizes> sizes = pool_sizes(geometry, layout, num_slots);
+  if (!sizes.ok()) return sizes.status();
+  PoolStorage storage = storage_shapes(geometry, sizes.value(), num_slots, device);
+  const lq_tensor* given[] = {&tensors.raw,  &tensors.kbuf, &tensors.ubuf, &tensors.w,
+                              &tensors.gbuf, &tensors.pcum, &tensors.p,    &tensors.hcnt};
+  size_t next = 0;
+  Checker checker(device);
+  for_each_tensor(storage, [&](const char* name, TensorView& member) {
+    const lq_tensor& tensor = *given[next++];
+    if (member.dtype == DType::kNone) {
+      checker.absent(name, tensor, geometry.gate);
+    } else {
+      const std::vector<int64_t> shape(member.extents().begin(), member.extents().end());
+      member = checker.tensor(name, tensor, member.dtype, shape, 0);
+    }
+  });
+  LQ_RETURN_IF_ERROR(checker.status());
+  const std::vector<Named>& seen = checker.seen();
+  for (size_t i = 0; i < seen.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) LQ_RETURN_IF_ERROR(check_disjoint(seen[i], "", seen[j], ""));
+  }
+  return storage;
+}
+
+Result<TensorView> to_indices(const Pool& pool, const lq_tensor* idx) {
+  if (idx == nullptr) return invalid_argument("tensor 'idx': expected int32 [n], got NULL");
+  const bool vector = idx->ndim == 1 && idx->shape[0] >= 0 && idx->shape[0] <= kLargestIndexCount;
+  if (!vector) {
+    return invalid_argument(
+        fmt::format("tensor 'idx': expected int32 [n] with n between 0 and {}, got {}", kLargestIndexCount,
+                    idx->ndim == 1 ? fmt::format("[{}]", idx->shape[0]) : fmt::format("{} dimensions", idx->ndim)));
+  }
+  Checker checker(pool.backend().state().device);
+  const TensorView view = checker.tensor("idx", *idx, DType::kInt32, {idx->shape[0]}, 0);
+  LQ_RETURN_IF_ERROR(checker.status());
+  return view;
+}
+
+Result<FlushPlan> plan_flush_inplace(const Pool& pool, const lq_tensor* idx, const lq_tensor* start_basis) {
+  const Result<TensorView> indices = to_indices(pool, idx);
+  if (!indices.ok()) return indices.status();
+  if (start_basis == nullptr) return invalid_argument("tensor 'q0': expected a tensor, got NULL");
+  Checker checker(pool.backend().state().device);
+  const TensorView basis = check_start_basis(checker, *start_basis, pool.geometry());
+  LQ_RETURN_IF_ERROR(checker.status());
+  Status disjoint;
+  for_each_tensor(pool.storage(), [&](const char* name, const TensorView& member) {
+    if (disjoint.ok()) disjoint = check_disjoint({"idx", indices.value()}, "", {name, member}, "pool.");
+    if (disjoint.ok()) disjoint = check_disjoint({"q0", basis}, "", {name, member}, "pool.");
+  });
+  LQ_RETURN_IF_ERROR(disjoint);
+  return pool.flush_plan(static_cast<const int32_t*>(indices.value().data), indices.value().shape[0],
+                         static_cast<const float*>(basis.data));
+}
+
+}  // namespace leapquant::api

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The boundary: turns what a caller hands in into validated plans. Every shape, dtype, device, stride, alignment and
+// overlap check of the library is here, and none is made again further in.
+#pragma once
+
+#include "core/tensor_view.h"
+#include "leapquant/leapquant.h"
+#include "plan/backend.h"
+#include "pool/pool.h"
+
+namespace leapquant::api {
+
+Result<Geometry> to_geometry(const lq_geometry* geometry);
+lq_tensor to_tensor(const TensorView& view);
+
+// A functional flush on `backend`.
+struct FlushRequest {
+  const lq_geometry* geometry;
+  const lq_checkpoint* checkpoint;
+  const lq_window* window;
+  const lq_tensor* start_basis;
+  const lq_checkpoint* result;
+  uint32_t flags;
+};
+Result<FlushPlan> plan_flush(const Backend& backend, const FlushRequest& request);
+
+// The tensors of caller-owned pool memory.
+Result<PoolStorage> to_storage(const Geometry& geometry, Layout layout, int64_t num_slots,
+                               const lq_pool_tensors& tensors, Device device);
+
+// An index vector on the pool's device, and a flush of what it names.
+Result<TensorView> to_indices(const Pool& pool, const lq_tensor* idx);
+Result<FlushPlan> plan_flush_inplace(const Pool& pool, const lq_tensor* idx, const lq_tensor* start_basis);
+
+// Refuses NaN and Inf in the inputs of a plan on host memory.
+Status check_finite(const FlushPlan& plan);
+
+}  // namespace leapquant::api

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The CPU backend: chooses an instruction set, shares the programs of a plan out over its workers.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "cpu/cpu_quota.h"
+#include "cpu/flush_kernel.h"
+#include "cpu/worker_pool.h"
+#include "plan/host_backend.h"
+
+namespace leapquant::cpu {
+namespace {
+
+constexpr char kName[] = "cpu";
+constexpr int32_t kMostThreads = 1024;
+constexpr char kTargetVariable[] = "LQ_CPU_TARGET";
+
+const char* target_names() {
+  static const std::string names = [] {
+    std::string list;
+    for (const FlushTarget& target : flush_targets()) list += (list.empty() ? "" : ",") + target.name;
+    return list;
+  }();
+  return names.c_str();
+}
+
+// Programs that a worker takes at a time: few enough to even out the load, many enough to make the counter cheap.
+int64_t chunk_of(int64_t programs, int threads) { return std::clamp<int64_t>(programs / (threads * 32), 1, 64); }
+
+class CpuBackend final : public HostBackend {
+ public:
+  CpuBackend(FlushTarget target, int threads)
+      : target_(std::move(target)),
+        workers_(threads),
+        workspaces_(static_cast<size_t>(threads)),
+        state_{.name = kName, .target = target_.name, .threads = threads, .device = {}} {}
+
+  const BackendState& state() const override { return state_; }
+
+  Status supports(const Geometry& geometry) const override {
+    LQ_RETURN_IF_ERROR(check_geometry(geometry));
+    return check_required_geometry(geometry, kName);
+  }
+
+  Status flush(const FlushPlan& plan, void* /*stream*/) override {
+    const FlushKernel kernel = target_.kernel(plan.geometry.rank);
+    workers_.run(plan.programs(), chunk_of(plan.programs(), workers_.threads()),
+                 [&](int worker, int64_t begin, int64_t end) {
+                   flush_range(plan, kernel, begin, end, workspaces_[static_cast<size_t>(worker)]);
+                 });
+    return {};
+  }
+
+ private:
+  static void flush_range(const FlushPlan& plan, const FlushKernel& kernel, int64_t begin, int64_t end,
+                          FlushWorkspace& workspace) {
+    bool prepared = false;
+    for (int64_t n = begin; n < end; ++n) {
+      const auto due = due_program(plan, n);
+      if (!due) continue;
+      if (!prepared) kernel.prepare_start(plan.start_basis, workspace);
+      prepared = true;
+      const WindowProgram window = plan.window.at(due->item, due->head);
+      const bool finite =
+          kernel.flush(plan.source.at(due->item, due->head), window, plan.target.at(due->item, due->head), workspace);
+      if (!plan.in_place) continue;
+      reset_window(plan.geometry, window);
+      if (!finite) record_error(*plan.due.errors, ErrorKind::kNonFinite, due->position);
+    }
+  }
+
+  FlushTarget target_;
+  WorkerPool workers_;
+  std::vector<FlushWorkspace> workspaces_;  // one a worker
+  BackendState state_;
+};
+
+// The target that the options or the environment ask for, or the best one.
+Result<FlushTarget> choose_target(const BackendOptions& options) {
+  const char* variable = std::getenv(kTargetVariable);
+  const std::string wanted = !options.target.empty() ? options.target : variable != nullptr ? variable : "";
+  for (const FlushTarget& target : flush_targets()) {
+    if (wanted.empty() || wanted == target.name) return target;
+  }
+  return invalid_argument(fmt::format("context: target '{}' ({}) is not one of this build and machine: {}", wanted,
+                                      options.target.empty() ? kTargetVariable : "option", target_names()));
+}
+
+Result<std::unique_ptr<Backend>> create(const BackendOptions& options) {
+  if (options.device != 0) {
+    return invalid_argument(fmt::format("context: backend 'cpu' has device 0 only, got {}", options.device));
+  }
+  if (options.threads < 0 || options.threads > kMostThreads) {
+    return invalid_argument(
+        fmt::format("context: threads must be between 0 and {}, got {}", kMostThreads, options.threads));
+  }
+  const Result<FlushTarget> target = choose_target(options);
+  if (!target.ok()) return target.status();
+  const int threads = options.threads != 0 ? options.threads : std::min(available_threads(), kMostThreads);
+  return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(target.value(), threads));
+}
+
+}  // namespace
+
+BackendEntry backend_entry() {
+  return {.name = kName,
+          .device = DeviceType::kCpu,
+          .description = "vectorised, multi-threaded; instruction set chosen at run time",
+          .supports = kRequiredGeometryText,
+          .targets = target_names,
+          .create = create};
+}
+
+}  // namespace leapquant::cpu
