@@ -10,6 +10,9 @@ set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+# The installed program finds the installed library wherever the two were moved together.
+file(RELATIVE_PATH lq_bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+set(CMAKE_INSTALL_RPATH "$ORIGIN/${lq_bin_to_lib}")
 
 find_program(LQ_CCACHE ccache)
 if(LQ_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
@@ -24,10 +27,7 @@ target_compile_options(lq_options INTERFACE -Wall -Wextra -ffp-contract=off)
 if(LQ_WARNINGS_AS_ERRORS)
   target_compile_options(lq_options INTERFACE -Werror)
 endif()
-if(LQ_SANITIZE)
-  target_compile_options(lq_options INTERFACE -fsanitize=${LQ_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
-  target_link_options(lq_options INTERFACE -fsanitize=${LQ_SANITIZE})
-endif()
+include(cmake/Sanitizers.cmake)
 
 # One object library per folder of src/: the include rules are checked by ./dev lint, the link rules by these targets.
 function(lq_add_layer name)

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/limits.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "bench/multiply_add_peak.h"
+#include "bench/stopwatch.h"
+
+namespace leapquant::bench {
+namespace {
+
+constexpr int kRepetitions = 7;
+constexpr size_t kStreamBytes = size_t{256} << 20;  // of each of the two streams, over all threads
+
+// Best time of `work(thread)` run by all threads at once, in seconds.
+template <class Work>
+double best_parallel_time(int threads, const Work& work) {
+  double best = 1e30;
+  std::barrier ready(threads);
+  Stopwatch watch;
+  const auto repeat = [&](int thread) {
+    for (int repetition = 0; repetition < kRepetitions; ++repetition) {
+      ready.arrive_and_wait();
+      if (thread == 0) watch = Stopwatch();
+      work(thread);
+      ready.arrive_and_wait();
+      if (thread == 0) best = std::min(best, watch.seconds());
+    }
+  };
+  std::vector<std::jthread> helpers;
+  for (int thread = 1; thread < threads; ++thread) helpers.emplace_back(repeat, thread);
+  repeat(0);
+  return best;
+}
+
+double measure_multiply_adds(const std::string& target, int threads) {
+  constexpr int64_t kRounds = 2'000'000;
+  const MultiplyAddLoop loop = multiply_add_loop(target);
+  std::atomic<float> sink{0};
+  const double seconds = best_parallel_time(threads, [&](int) { sink = loop.run(kRounds); });
+  return static_cast<double>(kRounds * loop.multiply_adds_per_round) * threads / seconds;
+}
+
+double measure_memory(int threads) {
+  const auto from = std::make_unique<char[]>(kStreamBytes);
+  const auto to = std::make_unique<char[]>(kStreamBytes);
+  const size_t share = kStreamBytes / static_cast<size_t>(threads);
+  const double seconds = best_parallel_time(threads, [&](int thread) {
+    const size_t begin = share * static_cast<size_t>(thread);
+    std::memcpy(to.get() + begin, from.get() + begin, share);
+  });
+  return 2.0 * static_cast<double>(share) * threads / seconds;
+}
+
+}  // namespace
+
+Limits measure_limits(const std::string& target, int threads) {
+  return {.multiply_adds_per_s = measure_multiply_adds(target, threads),
+          .memory_bytes_per_s = measure_memory(threads),
+          .last_level_cache_bytes = std::max(0L, sysconf(_SC_LEVEL3_CACHE_SIZE))};
+}
+
+std::string processor_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  }
+  return "unknown processor";
+}
+
+}  // namespace leapquant::bench

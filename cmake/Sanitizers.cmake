@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# LQ_SANITIZE: instruments every target of the project. Without the sanitizer's runtime the configuration fails: a suite
+# that runs uninstrumented would pass and prove nothing.
+include(CheckCXXSourceCompiles)
+
+function(lq_require_sanitizer flags)
+  set(CMAKE_REQUIRED_FLAGS "${flags}")
+  set(CMAKE_REQUIRED_LINK_OPTIONS "${flags}")
+  # The result is cached under a name of the flags, so that a changed LQ_SANITIZE is checked again.
+  string(MAKE_C_IDENTIFIER "LQ_HAVE${flags}" have)
+  check_cxx_source_compiles("int main() { return 0; }" ${have})
+  if(NOT ${have})
+    message(FATAL_ERROR "${CMAKE_CXX_COMPILER} cannot link with ${flags}: is the sanitizer's runtime installed?")
+  endif()
+endfunction()
+
+if(LQ_SANITIZE)
+  lq_require_sanitizer("-fsanitize=${LQ_SANITIZE}")
+  target_compile_options(
+    lq_options
+    INTERFACE -fsanitize=${LQ_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer
+  )
+  target_link_options(lq_options INTERFACE -fsanitize=${LQ_SANITIZE})
+endif()
+
+if(LQ_BUILD_FUZZERS)
+  lq_require_sanitizer("-fsanitize=fuzzer-no-link")
+  target_compile_options(lq_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
