@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <system_error>
 
 #include "core/numerics.h"
 #include "io/text.h"
@@ -123,19 +125,23 @@ Status check_metadata_format(const Metadata& metadata) {
   return check_metadata(metadata, "version", kFormatVersion);
 }
 
+// A size that the metadata states in decimal; nothing when it states none.
+std::optional<int32_t> metadata_size(const Metadata& metadata, const char* key) {
+  const auto found = metadata.find(key);
+  if (found == metadata.end()) return {};
+  const char* end = found->second.data() + found->second.size();
+  int32_t size = 0;
+  const auto [rest, error] = std::from_chars(found->second.data(), end, size);
+  if (error != std::errc() || rest != end) return {};
+  return size;
+}
+
 // The key heads are the one size that no shape of a flush shows.
 Status take_key_heads(const Metadata& metadata, const std::optional<ExpectedGeometry>& expected, Geometry& geometry) {
   if (expected) geometry.num_key_heads = expected->geometry.num_key_heads;
   if (expected || geometry.gate == Gate::kKda) return {};
-  const auto found = metadata.find("num_key_heads");
-  if (found == metadata.end()) return {};
-  for (int32_t heads = 1; heads <= geometry.num_heads; ++heads) {
-    if (geometry.num_heads % heads != 0 || found->second != std::to_string(heads)) continue;
-    geometry.num_key_heads = heads;
-    return {};
-  }
-  return field_error("__metadata__: num_key_heads", fmt::format("a divisor of {}", geometry.num_heads),
-                     in_quotes(found->second));
+  geometry.num_key_heads = metadata_size(metadata, "num_key_heads").value_or(geometry.num_heads);
+  return check_geometry(geometry);
 }
 
 Status check_metadata_sizes(const Metadata& metadata, const Geometry& geometry) {
@@ -176,17 +182,6 @@ Result<Layout> layout_of_inputs(const SafetensorsHeader& header, const std::opti
   return Layout{geometry.value(), shapes.sizes()[Axis::kBatch]};
 }
 
-// The window of a file that holds none: what the metadata says, if that can be a window.
-int32_t window_of_metadata(const Metadata& metadata) {
-  const auto found = metadata.find("window");
-  if (found != metadata.end()) {
-    for (const int32_t window : {8, 16, 32}) {
-      if (found->second == std::to_string(window)) return window;
-    }
-  }
-  return Geometry{}.window;
-}
-
 Result<Layout> layout_of_checkpoint(const SafetensorsHeader& header) {
   LQ_RETURN_IF_ERROR(check_metadata_format(header.metadata));
   const Result<Gate> gate = gate_of_metadata(header.metadata, gate_of_tensors(header).value_or(Gate::kKda));
@@ -201,7 +196,7 @@ Result<Layout> layout_of_checkpoint(const SafetensorsHeader& header) {
     LQ_RETURN_IF_ERROR(shapes.add(spec, *entry));
   }
   Geometry unfixed;
-  unfixed.window = window_of_metadata(header.metadata);
+  unfixed.window = metadata_size(header.metadata, "window").value_or(unfixed.window);
   Result<Geometry> geometry = shapes.sizes().geometry(gate.value(), unfixed);
   if (!geometry.ok()) return geometry.status();
   LQ_RETURN_IF_ERROR(take_key_heads(header.metadata, {}, geometry.value()));

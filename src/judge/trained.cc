@@ -181,6 +181,11 @@ std::vector<Track> tracks_of(const Trajectory& trajectory) {
 
 }  // namespace
 
+int64_t trained_start(int64_t start_count, uint64_t seed, int64_t turn) {
+  const auto first = static_cast<int64_t>(seed % static_cast<uint64_t>(start_count));
+  return (turn + first) * coprime_stride(start_count) % start_count;
+}
+
 Status draw_trained(const Trajectory& trajectory, uint64_t seed, int threads, FlushInputs& inputs) {
   const Geometry& geometry = inputs.geometry;
   const int64_t start_count = trajectory.tokens - geometry.window + 1;
@@ -191,12 +196,9 @@ Status draw_trained(const Trajectory& trajectory, uint64_t seed, int threads, Fl
   }
   const std::vector<Track> tracks = tracks_of(trajectory);
   const auto track_count = static_cast<int64_t>(tracks.size());
-  const int64_t stride = coprime_stride(start_count);
-  const auto first = static_cast<int64_t>(seed % static_cast<uint64_t>(start_count));
   std::vector<Starts> starts(tracks.size());
   for (int64_t program = 0; program < inputs.programs(); ++program) {
-    const int64_t turn = program / track_count + first;
-    starts[program % track_count][turn * stride % start_count].push_back(program);
+    starts[program % track_count][trained_start(start_count, seed, program / track_count)].push_back(program);
   }
   parallel_for(track_count, threads, [&](int64_t n) { draw_track(trajectory, tracks[n], starts[n], inputs); });
   return {};

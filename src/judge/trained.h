@@ -10,11 +10,16 @@
 // starts.
 #pragma once
 
+#include <cstdint>
+
 #include "core/status.h"
 #include "judge/tensors.h"
 #include "judge/trajectory.h"
 
 namespace leapquant::judge {
+
+// The start token of a track's program number `turn`, of `start_count` that there are.
+int64_t trained_start(int64_t start_count, uint64_t seed, int64_t turn);
 
 // Fills checkpoint and window of `inputs`, whose geometry and start basis are set.
 Status draw_trained(const Trajectory& trajectory, uint64_t seed, int threads, FlushInputs& inputs);
