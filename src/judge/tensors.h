@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Owning, contiguous tensors in the layout of the functional form, under their wire names.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/geometry.h"
+#include "core/numerics.h"
+#include "core/program_view.h"
+
+namespace leapquant::judge {
+
+// Checkpoints of [batch, H] programs.
+struct CheckpointTensors {
+  CheckpointTensors() = default;
+  CheckpointTensors(const Geometry& geometry, int64_t batch);
+  CheckpointView view() const;
+
+  Geometry geometry;
+  std::vector<int8_t> codes;  // [B, H, V, K]
+  std::vector<float> s_k;     // [B, H, K]
+  std::vector<float> s_v;     // [B, H, V]
+  std::vector<Half> u;        // [B, H, R, K]
+  std::vector<Half> q;        // [B, H, R, V]
+};
+
+// Windows of [batch, H] programs, KDA.
+struct WindowTensors {
+  WindowTensors() = default;
+  WindowTensors(const Geometry& geometry, int64_t batch);
+  WindowView view() const;
+
+  Geometry geometry;
+  std::vector<Bfloat16> kbuf;  // [B, H, L, K]
+  std::vector<Bfloat16> ubuf;  // [B, H, L, V]
+  std::vector<float> w;        // [B, H, L]
+  std::vector<Half> gbuf;      // [B, H, L, K]
+  std::vector<float> pcum;     // [B, H, K]
+};
+
+// All that one flush reads.
+struct FlushInputs {
+  Geometry geometry;
+  int64_t batch = 0;
+  CheckpointTensors checkpoint;
+  WindowTensors window;
+  std::vector<float> q0;  // [V, R]
+
+  int64_t programs() const { return batch * geometry.num_heads; }
+};
+
+}  // namespace leapquant::judge

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "judge/verify.h"
+
+#include "judge/random.h"
+
+namespace leapquant::judge {
+namespace {
+
+// A contiguous [B, H, ...] tensor. Views never say const (see core/program_view.h).
+template <class T>
+lq_tensor program_tensor(const std::vector<T>& values, lq_dtype dtype, const Geometry& geometry,
+                         std::initializer_list<int64_t> program_shape) {
+  int64_t program_elements = 1;
+  for (const int64_t extent : program_shape) program_elements *= extent;
+  const int64_t heads = geometry.num_heads;
+  std::vector<int64_t> shape = {static_cast<int64_t>(values.size()) / (heads * program_elements), heads};
+  shape.insert(shape.end(), program_shape);
+  return lq_tensor_contiguous(const_cast<T*>(values.data()), dtype, kCpuDevice, static_cast<int32_t>(shape.size()),
+                              shape.data());
+}
+
+}  // namespace
+
+lq_geometry public_geometry(const Geometry& geometry) {
+  return {static_cast<lq_gate>(geometry.gate),
+          geometry.num_heads,
+          geometry.num_key_heads,
+          geometry.value_dim,
+          geometry.key_dim,
+          geometry.window,
+          geometry.rank,
+          geometry.code_bits};
+}
+
+lq_checkpoint public_checkpoint(const CheckpointTensors& tensors) {
+  const Geometry& g = tensors.geometry;
+  return {.codes = program_tensor(tensors.codes, LQ_INT8, g, {g.value_dim, g.key_dim}),
+          .s_k = program_tensor(tensors.s_k, LQ_FLOAT32, g, {g.key_dim}),
+          .s_v = program_tensor(tensors.s_v, LQ_FLOAT32, g, {g.value_dim}),
+          .u = program_tensor(tensors.u, LQ_FLOAT16, g, {g.rank, g.key_dim}),
+          .q = program_tensor(tensors.q, LQ_FLOAT16, g, {g.rank, g.value_dim})};
+}
+
+lq_window public_window(const WindowTensors& tensors) {
+  const Geometry& g = tensors.geometry;
+  return {.kbuf = program_tensor(tensors.kbuf, LQ_BFLOAT16, g, {g.window, g.key_dim}),
+          .ubuf = program_tensor(tensors.ubuf, LQ_BFLOAT16, g, {g.window, g.value_dim}),
+          .w = program_tensor(tensors.w, LQ_FLOAT32, g, {g.window}),
+          .gbuf = program_tensor(tensors.gbuf, LQ_FLOAT16, g, {g.window, g.key_dim}),
+          .pcum = program_tensor(tensors.pcum, LQ_FLOAT32, g, {g.key_dim}),
+          .p = {}};
+}
+
+lq_tensor public_start_basis(const FlushInputs& inputs) {
+  return tensor(const_cast<float*>(inputs.q0.data()), LQ_FLOAT32, {inputs.geometry.value_dim, inputs.geometry.rank});
+}
+
+Result<CheckpointTensors> flush(const Context& context, const FlushInputs& inputs) {
+  CheckpointTensors result(inputs.geometry, inputs.batch);
+  const lq_geometry geometry = public_geometry(inputs.geometry);
+  const lq_checkpoint source = public_checkpoint(inputs.checkpoint);
+  const lq_window window = public_window(inputs.window);
+  const lq_tensor start_basis = public_start_basis(inputs);
+  const lq_checkpoint target = public_checkpoint(result);
+  const lq_status status =
+      lq_flush(context.get(), &geometry, &source, &window, &start_basis, &target, LQ_FLUSH_DEFAULT, nullptr);
+  if (status != LQ_OK) return Status(static_cast<Code>(status), lq_last_error());
+  return result;
+}
+
+Result<Judgement> verify_flush(const Context& context, const FamilyRequest& request) {
+  FamilyRequest drawn = request;
+  drawn.seed = hash_words({request.seed, static_cast<uint64_t>(request.batch)});
+  const Result<FlushInputs> inputs = make_inputs(drawn);
+  LQ_RETURN_IF_ERROR(inputs.status());
+  const Result<CheckpointTensors> result = flush(context, inputs.value());
+  LQ_RETURN_IF_ERROR(result.status());
+  return judge_flush(inputs.value(), result.value().view(), request.threads);
+}
+
+}  // namespace leapquant::judge
