@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/status.h"
+#include "io/text.h"
 #include "leapquant/leapquant.hpp"
 
 namespace leapquant::cli {

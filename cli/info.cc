@@ -3,15 +3,15 @@
 // leapquant info: version, build, and what the backends of this build offer on this machine.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "command.h"
-#include "failure.h"
-#include "io/atomic_file.h"
+#include "json_output.h"
 #include "leapquant/leapquant.hpp"
 
 namespace leapquant::cli {
@@ -85,7 +85,8 @@ void print_backend(const ordered_json& backend) {
     return;
   }
   fmt::print("  device    {}\n", text(backend["device"]));
-  fmt::print("  runs with {}, {} threads\n", text(backend["target"]), backend["threads"].get<int>());
+  const int threads = backend["threads"].get<int>();
+  fmt::print("  runs with {}, {} {}\n", text(backend["target"]), threads, threads == 1 ? "thread" : "threads");
 }
 
 void print_text(const ordered_json& info) {
@@ -99,18 +100,18 @@ void print_text(const ordered_json& info) {
 
 void show(const std::string& json_path) {
   const ordered_json info = collect();
-  if (json_path.empty()) return print_text(info);
-  const std::string document = info.dump(2) + "\n";
-  if (json_path == "-") return fmt::print("{}", document);
-  const std::span<const std::byte> bytes = std::as_bytes(std::span(document));
-  require_output(io::write_file_atomically(json_path, std::span(&bytes, 1)));
+  if (json_path.empty()) {
+    print_text(info);
+  } else {
+    write_json(json_path, info);
+  }
 }
 
 constexpr const char* kFooter = R"(
 Examples:
   leapquant info
   leapquant info --json -
-  LQ_CPU_TARGET=SSE4 leapquant info)";
+  LQ_CPU_TARGET=sse4 leapquant info)";
 
 }  // namespace
 

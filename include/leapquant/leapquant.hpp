@@ -16,6 +16,10 @@
 
 namespace leapquant {
 
+// Everything here is compiled into the user's program: the inline namespace keeps it apart from the library's own
+// classes, which may bear the same names, when the two are linked statically.
+inline namespace v0 {
+
 // A failed call: the library's text, and its status code.
 class Error : public std::runtime_error {
  public:
@@ -129,6 +133,7 @@ inline std::vector<lq_backend_info> backends() {
   return result;
 }
 
+}  // namespace v0
 }  // namespace leapquant
 
 #endif  // LEAPQUANT_LEAPQUANT_HPP_

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every geometry and family on every backend keeps the strict bound, program by program.
+#include "backends.h"
+
+namespace leapquant::conformance {
+namespace {
+
+using AccuracyTest = BackendTest;
+
+void expect_within_bound(const Context& context, judge::Family family, const Geometry& geometry, int64_t batch) {
+  SCOPED_TRACE(std::string(judge::family_name(family)) + " " + to_string(geometry) + " batch " + std::to_string(batch));
+  judge::FamilyRequest request;
+  request.geometry = geometry;
+  request.family = family;
+  request.batch = batch;
+  request.seed = 11;
+  const Result<judge::Judgement> judged = judge::verify_flush(context, request);
+  ASSERT_TRUE(judged.ok()) << judged.status().message();
+  EXPECT_EQ(judged.value().programs, batch * geometry.num_heads);
+  EXPECT_EQ(judged.value().over, 0) << "worst ratio " << judged.value().worst_ratio << ", program "
+                                    << judged.value().worst_program;
+  EXPECT_TRUE(judged.value().finite);
+}
+
+TEST_P(AccuracyTest, EveryHeadCountAndRank) {
+  const Context backend = context();
+  for (const int32_t heads : {1, 4, 8, 12, 16, 24, 32, 48, 64, 96}) {
+    for (const int32_t rank : {1, 2, 4, 8}) {
+      expect_within_bound(backend, judge::Family::kStructured, geometry_of(heads, rank), 1);
+    }
+  }
+}
+
+TEST_P(AccuracyTest, EveryFamily) {
+  const Context backend = context(2);
+  for (const judge::Family family : judge::all_families()) {
+    for (const int32_t rank : {1, 4, 8}) expect_within_bound(backend, family, geometry_of(8, rank), 5);
+  }
+}
+
+TEST_P(AccuracyTest, LargestBatchOfOneHead) {
+  expect_within_bound(context(2), judge::Family::kRandom, geometry_of(1, 4), 2048);
+}
+
+LQ_FOR_ALL_BACKENDS(AccuracyTest);
+
+}  // namespace
+}  // namespace leapquant::conformance

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The same program gives the same bits: whatever the thread count, batch, position, slot, layout, neighbours and run.
+#include <algorithm>
+
+#include "backends.h"
+
+namespace leapquant::conformance {
+namespace {
+
+using DeterminismTest = BackendTest;
+
+TEST_P(DeterminismTest, ThreadCountDoesNotMatter) {
+  const judge::FlushInputs inputs = inputs_of(judge::Family::kStructured, geometry_of(12), 9);
+  const auto expected = bytes_of(flush_or_die(context(1), inputs));
+  for (const int32_t threads : {2, 7, 64}) {
+    EXPECT_EQ(bytes_of(flush_or_die(context(threads), inputs)), expected) << threads << " threads";
+  }
+}
+
+TEST_P(DeterminismTest, RunDoesNotMatter) {
+  const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(4), 3);
+  const Context backend = context(2);
+  const auto expected = bytes_of(flush_or_die(backend, inputs));
+  for (int run = 0; run < 20; ++run) ASSERT_EQ(bytes_of(flush_or_die(backend, inputs)), expected);
+}
+
+TEST_P(DeterminismTest, AloneOrInABatch) {
+  const judge::FlushInputs inputs = inputs_of(judge::Family::kStructured, geometry_of(3), 6);
+  const Context backend = context(2);
+  const judge::CheckpointTensors all = flush_or_die(backend, inputs);
+  for (int64_t item = 0; item < inputs.batch; ++item) {
+    judge::FlushInputs together = inputs;
+    together.checkpoint = all;
+    EXPECT_EQ(bytes_of(flush_or_die(backend, item_of(inputs, item))), bytes_of(item_of(together, item).checkpoint))
+        << "item " << item;
+  }
+}
+
+TEST_P(DeterminismTest, PoolSlotAndLayoutDoNotMatter) {
+  const judge::FlushInputs inputs = inputs_of(judge::Family::kStructured, geometry_of(12), 4);
+  const Context backend = context(2);
+  const auto expected = bytes_of(flush_or_die(backend, inputs));
+  const lq_tensor q0 = judge::public_start_basis(inputs);
+  for (const lq_layout layout : {LQ_LAYOUT_COMPACT, LQ_LAYOUT_PADDED}) {
+    std::vector<int32_t> slots = {9, 2, 30, 5};  // any slots, any order
+    const Pool pool(backend, judge::public_geometry(inputs.geometry), 32, layout);
+    for (size_t item = 0; item < slots.size(); ++item) {
+      judge::write_slot(pool.tensors(), slots[item], inputs, static_cast<int64_t>(item));
+      judge::set_counters(pool.tensors(), slots[item], 16);
+    }
+    std::vector<int32_t> order = {30, 0, 5, 9, -1, 2};
+    pool.flush_inplace(index_tensor(order), q0);
+    EXPECT_EQ(bytes_of(judge::read_slots(pool.tensors(), inputs.geometry, slots)), expected) << "layout " << layout;
+  }
+}
+
+// Sums run in the same order with every vector width, so instruction sets differ only in whether they fuse
+// multiply-adds.
+TEST(InstructionSets, WithFusedMultiplyAddGiveTheSameBits) {
+  const auto inputs = {inputs_of(judge::Family::kStructured, geometry_of(9), 2),
+                       inputs_of(judge::Family::kRandom, geometry_of(9, 8), 2),
+                       inputs_of(judge::Family::kPolicy, geometry_of(9, 2), 4)};
+  std::vector<std::string> targets;
+  for (const BackendUnderTest& backend : backends_under_test()) {
+    const bool fused = backend.target == "avx512" || backend.target == "avx2" || backend.target == "neon";
+    if (backend.name == "cpu" && fused) targets.push_back(backend.target);
+  }
+  for (const judge::FlushInputs& input : inputs) {
+    for (size_t i = 1; i < targets.size(); ++i) {
+      EXPECT_EQ(bytes_of(flush_or_die(Context("cpu", 1, targets[i]), input)),
+                bytes_of(flush_or_die(Context("cpu", 1, targets[0]), input)))
+          << targets[i] << " and " << targets[0];
+    }
+  }
+}
+
+LQ_FOR_ALL_BACKENDS(DeterminismTest);
+
+}  // namespace
+}  // namespace leapquant::conformance

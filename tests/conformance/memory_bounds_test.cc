@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every buffer of a call ends, or begins, at an unreadable page: a wide load or store that leaves its tensor by one
+// byte ends the test.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "backends.h"
+
+namespace leapquant::conformance {
+namespace {
+
+enum class Side { kEnd, kBegin };
+
+// Memory with an unreadable page directly behind (kEnd) or in front of it (kBegin).
+class GuardedBuffer {
+ public:
+  GuardedBuffer(size_t bytes, Side side) {
+    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    const size_t pages = (bytes + page - 1) / page * page;
+    size_ = pages + 2 * page;
+    base_ = static_cast<char*>(mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    if (base_ == MAP_FAILED) throw std::bad_alloc();
+    mprotect(base_ + page, pages, PROT_READ | PROT_WRITE);
+    data_ = side == Side::kEnd ? base_ + page + pages - bytes : base_ + page;
+  }
+  ~GuardedBuffer() { munmap(base_, size_); }
+  GuardedBuffer(const GuardedBuffer&) = delete;
+  GuardedBuffer& operator=(const GuardedBuffer&) = delete;
+
+  void* data() const { return data_; }
+
+ private:
+  char* base_;
+  char* data_;
+  size_t size_;
+};
+
+using Buffers = std::vector<std::unique_ptr<GuardedBuffer>>;
+
+// Moves a tensor's elements into a guarded buffer.
+template <class T>
+void guard(lq_tensor& tensor, const std::vector<T>& values, Side side, Buffers& buffers) {
+  buffers.push_back(std::make_unique<GuardedBuffer>(values.size() * sizeof(T), side));
+  std::memcpy(buffers.back()->data(), values.data(), values.size() * sizeof(T));
+  tensor.data = buffers.back()->data();
+}
+
+void guard_checkpoint(lq_checkpoint& tensors, const judge::CheckpointTensors& values, Side side, Buffers& buffers) {
+  guard(tensors.codes, values.codes, side, buffers);
+  guard(tensors.s_k, values.s_k, side, buffers);
+  guard(tensors.s_v, values.s_v, side, buffers);
+  guard(tensors.u, values.u, side, buffers);
+  guard(tensors.q, values.q, side, buffers);
+}
+
+using MemoryBoundsTest = BackendTest;
+
+TEST_P(MemoryBoundsTest, NothingOutsideTheTensorsIsTouched) {
+  for (const int32_t rank : {1, 2, 4, 8}) {
+    const judge::FlushInputs inputs = inputs_of(judge::Family::kStructured, geometry_of(3, rank), 2);
+    const Context backend = context();
+    const auto expected = bytes_of(flush_or_die(backend, inputs));
+    for (const Side side : {Side::kEnd, Side::kBegin}) {
+      Buffers buffers;
+      lq_checkpoint checkpoint = judge::public_checkpoint(inputs.checkpoint);
+      guard_checkpoint(checkpoint, inputs.checkpoint, side, buffers);
+      lq_window window = judge::public_window(inputs.window);
+      guard(window.kbuf, inputs.window.kbuf, side, buffers);
+      guard(window.ubuf, inputs.window.ubuf, side, buffers);
+      guard(window.w, inputs.window.w, side, buffers);
+      guard(window.gbuf, inputs.window.gbuf, side, buffers);
+      guard(window.pcum, inputs.window.pcum, side, buffers);
+      lq_tensor q0 = judge::public_start_basis(inputs);
+      guard(q0, inputs.q0, side, buffers);
+      judge::CheckpointTensors result(inputs.geometry, inputs.batch);
+      lq_checkpoint guarded_result = judge::public_checkpoint(result);
+      guard_checkpoint(guarded_result, result, side, buffers);
+
+      backend.flush(judge::public_geometry(inputs.geometry), checkpoint, window, q0, guarded_result);
+      std::memcpy(result.codes.data(), guarded_result.codes.data, result.codes.size());
+      std::memcpy(result.s_k.data(), guarded_result.s_k.data, result.s_k.size() * 4);
+      std::memcpy(result.s_v.data(), guarded_result.s_v.data, result.s_v.size() * 4);
+      std::memcpy(result.u.data(), guarded_result.u.data, result.u.size() * 2);
+      std::memcpy(result.q.data(), guarded_result.q.data, result.q.size() * 2);
+      EXPECT_EQ(bytes_of(result), expected);
+    }
+  }
+}
+
+TEST_P(MemoryBoundsTest, NothingOutsideAPoolIsTouched) {
+  const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(2), 2);
+  const Context backend = context();
+  for (const lq_layout layout : {LQ_LAYOUT_COMPACT, LQ_LAYOUT_PADDED}) {
+    const Pool model = filled_pool(backend, inputs, 3, layout);
+    lq_pool_tensors memory = model.tensors();
+    Buffers buffers;
+    for (lq_tensor* tensor :
+         {&memory.raw, &memory.kbuf, &memory.ubuf, &memory.w, &memory.gbuf, &memory.pcum, &memory.hcnt}) {
+      int64_t bytes = tensor->dtype == LQ_FLOAT16 || tensor->dtype == LQ_BFLOAT16 ? 2 : 4;
+      for (int d = 0; d < tensor->ndim; ++d) bytes *= tensor->shape[d];
+      buffers.push_back(std::make_unique<GuardedBuffer>(static_cast<size_t>(bytes), Side::kEnd));
+      std::memcpy(buffers.back()->data(), tensor->data, static_cast<size_t>(bytes));
+      tensor->data = buffers.back()->data();
+    }
+    const Pool guarded(backend, {judge::public_geometry(inputs.geometry), layout, 3, &memory, LQ_POOL_KEEP_CONTENTS});
+    GuardedBuffer indices(2 * sizeof(int32_t), Side::kEnd);
+    static_cast<int32_t*>(indices.data())[0] = 1;
+    static_cast<int32_t*>(indices.data())[1] = 2;
+    guarded.flush_inplace(tensor(indices.data(), LQ_INT32, {2}), judge::public_start_basis(inputs));
+    std::vector<int32_t> slots = {1, 2};
+    EXPECT_EQ(bytes_of(judge::read_slots(guarded.tensors(), inputs.geometry, slots)),
+              bytes_of(flush_or_die(backend, inputs)));
+  }
+}
+
+LQ_FOR_ALL_BACKENDS(MemoryBoundsTest);
+
+}  // namespace
+}  // namespace leapquant::conformance

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The library as a guest in its host's process: forced instruction sets, threads, fork.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "backends.h"
+
+namespace leapquant::conformance {
+namespace {
+
+using ProcessTest = BackendTest;
+
+TEST_P(ProcessTest, TheForcedTargetIsTheOneThatRuns) {
+  const lq_context_info by_option = context().info();
+  EXPECT_EQ(GetParam().name, by_option.backend);
+  EXPECT_EQ(GetParam().target, by_option.target);
+  if (GetParam().name != "cpu") return;
+  ASSERT_EQ(setenv("LQ_CPU_TARGET", GetParam().target.c_str(), 1), 0);
+  const Context by_environment("cpu");
+  unsetenv("LQ_CPU_TARGET");
+  EXPECT_EQ(GetParam().target, by_environment.info().target);
+}
+
+TEST_P(ProcessTest, AChildOfForkGetsTheSameBits) {
+  const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(4), 4);
+  const Context backend = context(2);
+  const auto expected = bytes_of(flush_or_die(backend, inputs));
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(60);  // a hang ends the child, and so the test
+    _exit(bytes_of(flush_or_die(backend, inputs)) == expected ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(bytes_of(flush_or_die(backend, inputs)), expected);
+}
+
+TEST_P(ProcessTest, OneContextServesSeveralThreads) {
+  const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(4), 2);
+  const Context backend = context(2);
+  const auto expected = bytes_of(flush_or_die(backend, inputs));
+  std::vector<int> equal(4, 0);
+  {
+    std::vector<std::jthread> callers;
+    for (int& result : equal) {
+      callers.emplace_back([&] { result = bytes_of(flush_or_die(backend, inputs)) == expected ? 1 : 0; });
+    }
+  }
+  for (const int result : equal) EXPECT_EQ(result, 1);
+}
+
+TEST(ContextOptions, AreChecked) {
+  const auto message = [](const auto& create) -> std::string {
+    try {
+      create();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), LQ_INVALID_ARGUMENT);
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_NE(message([] { Context("tpu"); }).find("no backend 'tpu'"), std::string::npos);
+  EXPECT_NE(message([] { Context("cpu", -1); }).find("threads"), std::string::npos);
+  EXPECT_NE(message([] { Context("cpu", 5000); }).find("threads"), std::string::npos);
+  EXPECT_NE(message([] { Context("cpu", 1, "z80"); }).find("target 'z80'"), std::string::npos);
+  EXPECT_NE(message([] { Context("cpu", 1, "", 3); }).find("device 0 only, got 3"), std::string::npos);
+  EXPECT_NE(message([] { Context("ref", 4); }).find("1 thread"), std::string::npos);
+}
+
+TEST(Version, IsTheOneOfTheHeader) {
+  EXPECT_EQ(std::string(lq_version()), std::to_string(LQ_VERSION_MAJOR) + "." + std::to_string(LQ_VERSION_MINOR) + "." +
+                                           std::to_string(LQ_VERSION_PATCH));
+  EXPECT_STREQ(lq_status_name(LQ_OUT_OF_MEMORY), "OUT_OF_MEMORY");
+}
+
+LQ_FOR_ALL_BACKENDS(ProcessTest);
+
+}  // namespace
+}  // namespace leapquant::conformance
