@@ -100,5 +100,10 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A write beyond a file size limit is to fail, so that the save cleans up behind it, and not to end the process.
   signal(SIGXFSZ, SIG_IGN);
-  return leapquant::cli::run(argc, argv);
+  try {
+    return leapquant::cli::run(argc, argv);
+  } catch (...) {  // a failure while another one was being reported
+    std::fputs("leapquant: error: the error could not be reported\n", stderr);
+    return leapquant::cli::kExitFailure;
+  }
 }
