@@ -20,6 +20,7 @@ ALLOWED = {
     "src/pool": {"core", "plan"},
     "src/ref": {"core", "plan"},
     "src/cpu": {"core", "plan"},
+    "src/cuda": {"core", "plan"},
     "src/api": {"core", "plan", "pool", PUBLIC},
     "src/io": {"core"},
     "src/judge": {"core", "ref", "io", PUBLIC},

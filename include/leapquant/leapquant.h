@@ -11,7 +11,8 @@
  *    written to the caller's tensors, and lq_last_error() holds a text that names what was wrong.
  *  - One context may be used by several threads at a time; its calls then run one after another. Calls on one pool must
  *    be ordered by the caller.
- *  - `stream` is the backend's queue: NULL on CPU backends, where every call has finished when it returns.
+ *  - `stream` is the backend's queue: NULL on CPU backends, where every call has finished when it returns; a
+ *    cudaStream_t on "cuda", where NULL is the legacy default stream and flushes only enqueue.
  *  - Tensor names are the wire names of the format: see lq_checkpoint and lq_window.
  */
 #ifndef LEAPQUANT_LEAPQUANT_H_
@@ -118,10 +119,12 @@ typedef struct lq_backend_info {
   lq_device_type device;   /* where its tensors live */
   const char* description; /* one line */
   const char* supports;    /* one line: the geometries it takes */
-  const char* targets;     /* instruction sets or architectures usable on this machine, best first, comma separated */
+  const char* targets;     /* instruction sets or architectures usable on this machine, best first, comma separated;
+                              "" when there is none: no such device here, and lq_context_create says so */
 } lq_backend_info;
 
-/* Number of backends in this build, preferred first. */
+/* Number of backends in this build. Those on host memory come first, preferred first: a context made without a name
+ * takes host tensors on every machine, and whoever has device tensors names the backend. */
 LQ_API int32_t lq_backend_count(void);
 
 /* Describes backend `index` in [0, lq_backend_count()). */
@@ -178,8 +181,8 @@ typedef struct lq_window {
 
 typedef enum lq_flush_flags {
   LQ_FLUSH_DEFAULT = 0,
-  /* Refuse NaN and Inf in any input, naming the tensor and the first place. Reads the inputs on the host: synchronises
-   * the stream, and cannot be captured in a graph. */
+  /* Refuse NaN and Inf in any input, naming the tensor and the first place. Backends on host memory only: LQ_UNSUPPORTED
+   * elsewhere. */
   LQ_FLUSH_CHECK_FINITE = 1
 } lq_flush_flags;
 

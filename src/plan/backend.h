@@ -63,7 +63,7 @@ struct BackendEntry {
   Result<std::unique_ptr<Backend>> (*create)(const BackendOptions& options);
 };
 
-// The backends of this build, preferred first.
+// The backends of this build: those on host memory first, preferred first.
 const std::vector<BackendEntry>& backend_registry();
 
 // Creates the backend of that name; an empty name takes the first. The error lists the names there are.

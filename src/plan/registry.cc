@@ -11,9 +11,20 @@ BackendEntry backend_entry();
 namespace ref {
 BackendEntry backend_entry();
 }
+#if LQ_WITH_CUDA
+namespace cuda {
+BackendEntry backend_entry();
+}
+#endif
 
 const std::vector<BackendEntry>& backend_registry() {
-  static const std::vector<BackendEntry> entries = {cpu::backend_entry(), ref::backend_entry()};
+  static const std::vector<BackendEntry> entries = {
+      cpu::backend_entry(),
+      ref::backend_entry(),
+#if LQ_WITH_CUDA
+      cuda::backend_entry(),
+#endif
+  };
   return entries;
 }
 

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The CUDA backend: one device, its memory, and launches on the caller's stream.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "cuda/common/check.h"
+#include "cuda/flush/launch.h"
+#include "plan/backend.h"
+
+namespace leapquant::cuda {
+namespace {
+
+constexpr char kName[] = "cuda";
+constexpr int kOldestArchitecture = 80;
+constexpr uintptr_t kAlignment = 16;  // of every tensor and stride: the kernel copies 16 bytes at a time
+
+// "sm_90", or nothing when device 0 is missing or too old.
+const char* target_names() {
+  static const std::string names = [] {
+    cudaDeviceProp properties{};
+    if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess) {
+      (void)cudaGetLastError();
+      return std::string();
+    }
+    const int architecture = 10 * properties.major + properties.minor;
+    return architecture < kOldestArchitecture ? std::string() : "sm_" + std::to_string(architecture);
+  }();
+  return names.c_str();
+}
+
+cudaStream_t as_stream(void* stream) { return static_cast<cudaStream_t>(stream); }
+
+template <class T>
+ProgramBytes in_bytes(const Strided<T>& tensor) {
+  constexpr int64_t size = sizeof(T);
+  return {reinterpret_cast<char*>(tensor.base), tensor.item_stride * size, tensor.head_stride * size};
+}
+
+CheckpointBytes in_bytes(const CheckpointView& view) {
+  return {in_bytes(view.codes),
+          in_bytes(view.key_scale),
+          in_bytes(view.value_scale),
+          in_bytes(view.key_factor),
+          in_bytes(view.value_factor),
+          view.key_factor_row * int64_t{sizeof(Half)},
+          view.value_factor_row * int64_t{sizeof(Half)}};
+}
+
+FlushArguments arguments_of(const FlushPlan& plan) {
+  return {in_bytes(plan.source),
+          in_bytes(plan.target),
+          in_bytes(plan.window.window_key),
+          in_bytes(plan.window.window_update),
+          in_bytes(plan.window.window_weight),
+          in_bytes(plan.window.window_gate),
+          in_bytes(plan.window.log_decay),
+          plan.start_basis,
+          plan.programs(),
+          plan.geometry.num_heads,
+          plan.geometry.rank,
+          plan.in_place ? plan.due.slot_index : nullptr,
+          in_bytes(plan.due.fill_count),
+          plan.due.num_slots,
+          plan.in_place ? plan.due.errors->first_position : nullptr};
+}
+
+// Where a tensor's programs begin must be a multiple of 16 bytes. Strides over a single program don't matter.
+class AlignmentCheck {
+ public:
+  explicit AlignmentCheck(const FlushPlan& plan)
+      : items_(plan.in_place ? plan.due.num_slots : plan.batch), heads_(plan.geometry.num_heads) {}
+
+  void tensor(const char* name, const ProgramBytes& bytes, int64_t rows = 1, int64_t row_stride = 0) {
+    const bool aligned = reinterpret_cast<uintptr_t>(bytes.base) % kAlignment == 0 &&
+                         (items_ == 1 || bytes.item_stride % int64_t{kAlignment} == 0) &&
+                         (heads_ == 1 || bytes.head_stride % int64_t{kAlignment} == 0) &&
+                         (rows == 1 || row_stride % int64_t{kAlignment} == 0);
+    if (aligned || !status_.ok()) return;
+    status_ = unsupported(std::string("backend 'cuda' needs every program of tensor '") + name +
+                          "' at a multiple of 16 bytes; copy it to aligned memory");
+  }
+
+  void checkpoint(const std::string& prefix, const CheckpointBytes& bytes, int32_t rank) {
+    tensor((prefix + "codes").c_str(), bytes.codes);
+    tensor((prefix + "s_k").c_str(), bytes.key_scale);
+    tensor((prefix + "s_v").c_str(), bytes.value_scale);
+    tensor((prefix + "u").c_str(), bytes.key_factor, rank, bytes.key_factor_row);
+    tensor((prefix + "q").c_str(), bytes.value_factor, rank, bytes.value_factor_row);
+  }
+
+  Status take() { return std::move(status_); }
+
+ private:
+  int64_t items_;
+  int64_t heads_;
+  Status status_;
+};
+
+Status check_alignment(const FlushPlan& plan, const FlushArguments& arguments) {
+  AlignmentCheck check(plan);
+  check.checkpoint("", arguments.source, plan.geometry.rank);
+  if (!plan.in_place) check.checkpoint("result.", arguments.target, plan.geometry.rank);
+  check.tensor("kbuf", arguments.window_key);
+  check.tensor("ubuf", arguments.window_update);
+  check.tensor("w", arguments.window_weight);
+  check.tensor("gbuf", arguments.window_gate);
+  check.tensor("pcum", arguments.log_decay);
+  return check.take();
+}
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(int device, int multiprocessors, int32_t largest_rank, std::string target)
+      : multiprocessors_(multiprocessors),
+        largest_rank_(largest_rank),
+        state_{.name = kName,
+               .target = std::move(target),
+               .threads = 1,
+               .device = {.type = DeviceType::kCuda, .index = device}} {}
+
+  const BackendState& state() const override { return state_; }
+
+  Status supports(const Geometry& geometry) const override {
+    LQ_RETURN_IF_ERROR(check_geometry(geometry));
+    LQ_RETURN_IF_ERROR(check_required_geometry(geometry, kName));
+    if (geometry.rank <= largest_rank_) return {};
+    return unsupported("backend 'cuda' on " + state_.target + " supports rank 1, 2, 4, got " +
+                       std::to_string(geometry.rank) + ": its multiprocessors have too little shared memory");
+  }
+
+  Status flush(const FlushPlan& plan, void* stream) override {
+    const FlushArguments arguments = arguments_of(plan);
+    LQ_RETURN_IF_ERROR(check_alignment(plan, arguments));
+    const DeviceGuard guard(state_.device.index);
+    LQ_RETURN_IF_ERROR(guard.status());
+    return to_status(launch_flush(arguments, multiprocessors_, as_stream(stream)), "flush");
+  }
+
+  Result<void*> allocate(size_t bytes) override {
+    const DeviceGuard guard(state_.device.index);
+    LQ_RETURN_IF_ERROR(guard.status());
+    void* memory = nullptr;
+    LQ_RETURN_IF_CUDA_ERROR(cudaMalloc(&memory, bytes), "allocating device memory");
+    const Status zeroed = finished(cudaMemset(memory, 0, bytes), "clearing device memory");
+    if (zeroed.ok()) return memory;
+    (void)cudaFree(memory);
+    return zeroed;
+  }
+
+  void release(void* memory, size_t /*bytes*/) override {
+    const DeviceGuard guard(state_.device.index);
+    (void)cudaFree(memory);
+  }
+
+  Status fill16(void* memory, uint16_t pattern, size_t count) override {
+    return fill(memory, uint32_t{pattern} << 16 | pattern, 2 * count);
+  }
+
+  Status fill32(void* memory, uint32_t pattern, size_t count) override { return fill(memory, pattern, 4 * count); }
+
+  Status copy_to_host(void* host, const void* device, size_t bytes, void* stream) override {
+    return copy(host, device, bytes, cudaMemcpyDeviceToHost, stream);
+  }
+
+  Status copy_from_host(void* device, const void* host, size_t bytes, void* stream) override {
+    return copy(device, host, bytes, cudaMemcpyHostToDevice, stream);
+  }
+
+ private:
+  // Work on the default stream that later work on any stream may rely on.
+  static Status finished(cudaError_t error, const char* what) {
+    LQ_RETURN_IF_CUDA_ERROR(error, what);
+    return to_status(cudaStreamSynchronize(nullptr), what);
+  }
+
+  // By doubling: the first word comes from the host, and then the filled part is copied behind itself.
+  Status fill(void* memory, uint32_t pattern, size_t bytes) {
+    if (bytes == 0) return {};
+    const DeviceGuard guard(state_.device.index);
+    LQ_RETURN_IF_ERROR(guard.status());
+    if (pattern == 0) return finished(cudaMemset(memory, 0, bytes), "filling device memory");
+    auto* const first = static_cast<char*>(memory);
+    size_t filled = std::min(bytes, sizeof(pattern));
+    LQ_RETURN_IF_CUDA_ERROR(cudaMemcpy(first, &pattern, filled, cudaMemcpyHostToDevice), "filling device memory");
+    while (filled < bytes) {
+      const size_t next = std::min(filled, bytes - filled);
+      LQ_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(first + filled, first, next, cudaMemcpyDeviceToDevice, nullptr),
+                              "filling device memory");
+      filled += next;
+    }
+    return finished(cudaSuccess, "filling device memory");
+  }
+
+  Status copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, void* stream) {
+    if (bytes == 0) return {};
+    const DeviceGuard guard(state_.device.index);
+    LQ_RETURN_IF_ERROR(guard.status());
+    LQ_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(to, from, bytes, kind, as_stream(stream)), "copying");
+    return to_status(cudaStreamSynchronize(as_stream(stream)), "copying");
+  }
+
+  int multiprocessors_;
+  int32_t largest_rank_;
+  BackendState state_;
+};
+
+Result<std::unique_ptr<Backend>> create(const BackendOptions& options) {
+  int count = 0;
+  LQ_RETURN_IF_CUDA_ERROR(cudaGetDeviceCount(&count), "looking for a device");
+  if (options.device < 0 || options.device >= count) {
+    return invalid_argument("context: device: expected 0 to " + std::to_string(count - 1) + ", got " +
+                            std::to_string(options.device));
+  }
+  cudaDeviceProp properties{};
+  LQ_RETURN_IF_CUDA_ERROR(cudaGetDeviceProperties(&properties, options.device), "describing the device");
+  const int architecture = 10 * properties.major + properties.minor;
+  const std::string target = "sm_" + std::to_string(architecture);
+  if (architecture < kOldestArchitecture) {
+    return unsupported("backend 'cuda' supports devices from sm_" + std::to_string(kOldestArchitecture) +
+                       " on, device " + std::to_string(options.device) + " is " + target);
+  }
+  if (!options.target.empty() && options.target != target) {
+    return invalid_argument("context: target: device " + std::to_string(options.device) + " has '" + target +
+                            "', got '" + options.target + "'");
+  }
+  const DeviceGuard guard(options.device);
+  LQ_RETURN_IF_ERROR(guard.status());
+  int32_t largest_rank = 0;
+  LQ_RETURN_IF_CUDA_ERROR(prepare_flush(properties.sharedMemPerBlockOptin, &largest_rank), "loading the kernels");
+  return std::unique_ptr<Backend>(
+      new CudaBackend(options.device, properties.multiProcessorCount, largest_rank, target));
+}
+
+}  // namespace
+
+BackendEntry backend_entry() {
+  return {.name = kName,
+          .device = DeviceType::kCuda,
+          .description = "NVIDIA GPUs from sm_80 on; tensors and pools in device memory, stream a cudaStream_t",
+          .supports = kRequiredGeometryText,
+          .targets = &target_names,
+          .create = &create};
+}
+
+}  // namespace leapquant::cuda

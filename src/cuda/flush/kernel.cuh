@@ -1,0 +1,1262 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The flush: one block of 8 warps per program in flight, two blocks a multiprocessor, a persistent grid.
+//
+// S is never formed before the residual. With C the codes, c[k] = s_k[k] exp(pcum[k]) / 127, A = [ubuf | old q] and
+// B = [w D kbuf | old u exp(pcum)],
+//
+//   step 1  S = diag(s_v) C diag(c) + A B
+//   step 2  Z = Sᵀ q0 = c (Cᵀ (s_v q0)) + Bᵀ (Aᵀ q0),   P = orth Z
+//           Y = S P   = s_v (C (c P)) + A (B P),          Q = orth Y
+//           U = Sᵀ Q  = c (Cᵀ (s_v Q)) + Bᵀ (Aᵀ Q)
+//   step 3  E = S - q'ᵀ u', key scales, value scales, codes
+//
+// Codes are exact in fp16, so only the thin operand is split, into two halves side by side (hi, lo, hi, lo, ...) under a
+// power of two. The parts of A and B are bfloats, split likewise where they are not exact. Warp w owns the key columns
+// 16 w ... 16 w + 15: Z, U and the column sums need no other warp; Y and the row maxima do.
+//
+// Lanes: g = lane / 4, t = lane % 4. In fragments whose rows (or columns) are key columns, slot s < 8 is column 2 s of
+// the warp's 16 and slot 8 + s is column 2 s + 1. Thin results: a thread holds factor r = t (and t + 4) of two columns
+// (2 g, 2 g + 1) or two rows (16 w + g, 16 w + g + 8).
+//
+// Per program at rank 4: 32,320 bytes read, 24,128 written.
+#pragma once
+
+#include "cuda/common/ptx.cuh"
+#include "cuda/flush/config.h"
+
+namespace leapquant::cuda {
+
+// Everything that is read of one program. Rows of 16-byte chunks, chunk c of row i at c ^ (i % 8): see swizzled().
+template <int kColumns>
+struct alignas(128) Stage {
+  uint8_t codes[kDim * kDim];
+  uint16_t window_key[kEntries * kDim];
+  uint16_t window_update[kEntries * kDim];
+  uint16_t window_gate[kEntries * kDim];
+  uint16_t key_factor[kColumns * kDim];  // rows beyond the rank stay zero
+  uint16_t value_factor[kColumns * kDim];
+  float key_scale[kDim];
+  float value_scale[kDim];
+  float log_decay[kDim];
+  float window_weight[kEntries];
+};
+
+template <int kColumns>
+struct SharedStorage {
+  static constexpr int kTiles = kColumns / 4;  // tiles of 8 thin columns: hi and lo of 4 factors
+  Stage<kColumns> stage[2];
+  uint16_t old_factor[2 * kColumns * kDim];  // old q as bfloats: hi rows, then lo rows; swizzled
+  uint16_t thin[kTiles][kDim][8];            // s_v q0 or s_v Q, as halves
+  uint16_t new_factor[kDim][8];              // -q' by rows; columns beyond kColumns stay zero
+  uint16_t window_thin[kTiles][kEntries][8];  // Aᵀx or B P, as bfloats
+  uint16_t factor_thin[kTiles][16][8];
+  union {
+    float2 product[kWarps][kTiles][8][32];  // each warp's part of Y; from the products to their sum
+    float column[kDim][kColumns];           // slow orthonormalization: at other times
+  };
+  float2 window_part[kWarps][kTiles][32];  // each warp's part of Aᵀx or B P
+  float2 factor_part[kWarps][kTiles][32];
+  float gram_part[2][kWarps][kColumns * kColumns];
+  int gram_field[2][kWarps];
+  float gram[kWarps][kColumns * kColumns];     // each warp's copy
+  float inverse[kWarps][kColumns * kColumns];
+  float code_scale[kDim];
+  uint32_t row_largest[kDim];  // bits of non-negative floats, which order like integers
+  int non_finite;
+  float start_largest[kWarps][kColumns];
+  uint32_t scan_count[kScanRounds * kWarps];
+  uint16_t list[kListLength];
+};
+
+struct Program {
+  int64_t position;  // in the batch; -1: none
+  int64_t item;
+  int64_t head;
+};
+
+__device__ __forceinline__ char* at(const ProgramBytes& tensor, const Program& program) {
+  return tensor.base + program.item * tensor.item_stride + program.head * tensor.head_stride;
+}
+
+// Byte offset of 16-byte chunk `chunk` of row `row`, rows `row_bytes` apart: eight rows of one chunk lie in different
+// banks.
+__device__ __forceinline__ uint32_t swizzled(int row, int chunk, int row_bytes) {
+  return static_cast<uint32_t>(row * row_bytes + ((chunk ^ (row & 7)) << 4));
+}
+
+// ---- selection -----------------------------------------------------------------------------------------------------
+
+// The programs of one block: those whose rank among the due programs is the block's number modulo the grid. Every block
+// scans all counters in the same order; all members are uniform over the block.
+struct DueList {
+  int64_t scanned = 0;    // programs scanned so far
+  int64_t base = 0;       // program of list offset 0
+  uint32_t phase = 0;     // rank, counted from `scanned` on, of this block's next program
+  uint32_t length = 0;
+  uint32_t next = 0;
+
+  __device__ explicit DueList(uint32_t block) : phase(block) {}
+};
+
+// One chunk of counters into the list. Ends with a barrier.
+template <int kColumns>
+__device__ void scan_chunk(const FlushArguments& arguments, SharedStorage<kColumns>& smem, DueList& due) {
+  const uint32_t lane = threadIdx.x % 32;
+  const uint32_t warp = threadIdx.x / 32;
+  const int64_t first_position = due.scanned / arguments.heads;
+  const uint32_t first_head = static_cast<uint32_t>(due.scanned - first_position * arguments.heads);
+  const int64_t left = arguments.programs - due.scanned;
+  uint32_t mask[kScanRounds];
+#pragma unroll
+  for (int round = 0; round < kScanRounds; ++round) {
+    const uint32_t offset = round * kThreads + threadIdx.x;
+    bool is_due = false;
+    if (offset < left) {
+      const uint32_t heads_on = first_head + offset;
+      const uint32_t positions_on = heads_on / static_cast<uint32_t>(arguments.heads);
+      const int64_t position = first_position + positions_on;
+      const int64_t slot = arguments.slot_index[position];
+      if (slot >= arguments.num_slots) {
+        if (blockIdx.x == 0) atomicMin(arguments.first_error_position + 0, static_cast<int>(position));
+      } else if (slot > 0) {
+        const Program program{position, slot, heads_on - positions_on * static_cast<uint32_t>(arguments.heads)};
+        is_due = *reinterpret_cast<const int32_t*>(at(arguments.fill_count, program)) == kEntries;
+      }
+    }
+    mask[round] = __ballot_sync(kFullWarp, is_due);
+  }
+  if (lane == 0) {
+#pragma unroll
+    for (int round = 0; round < kScanRounds; ++round) smem.scan_count[round * kWarps + warp] = __popc(mask[round]);
+  }
+  __syncthreads();
+  // Every warp makes the prefix sums of the 128 counts for itself: four a lane.
+  static_assert(kScanRounds * kWarps == 128);
+  uint32_t counts[4];
+  uint32_t sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    counts[i] = sum;
+    sum += smem.scan_count[lane * 4 + i];
+  }
+  uint32_t before = sum;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const uint32_t other = __shfl_up_sync(kFullWarp, before, step);
+    if (lane >= step) before += other;
+  }
+  const uint32_t total = __shfl_sync(kFullWarp, before, 31);
+  before -= sum;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) counts[i] += before;
+#pragma unroll
+  for (int round = 0; round < kScanRounds; ++round) {
+    // Count number round * 8 + warp: lane 2 round + warp / 4, element warp % 4.
+    const uint32_t element = warp % 4;
+    const uint32_t mine = element == 0 ? counts[0] : element == 1 ? counts[1] : element == 2 ? counts[2] : counts[3];
+    const uint32_t rank = __shfl_sync(kFullWarp, mine, 2 * round + warp / 4) + __popc(mask[round] & ((1u << lane) - 1));
+    if ((mask[round] >> lane & 1u) != 0 && rank >= due.phase && (rank - due.phase) % gridDim.x == 0) {
+      smem.list[(rank - due.phase) / gridDim.x] = static_cast<uint16_t>(round * kThreads + threadIdx.x);
+    }
+  }
+  due.length = total > due.phase ? (total - due.phase + gridDim.x - 1) / gridDim.x : 0;
+  due.phase = (due.phase + gridDim.x - total % gridDim.x) % gridDim.x;
+  due.next = 0;
+  due.base = due.scanned;
+  due.scanned += kScanChunk;
+  __syncthreads();
+}
+
+// The block's next program. Uniform over the block.
+template <int kColumns>
+__device__ Program next_program(const FlushArguments& arguments, SharedStorage<kColumns>& smem, DueList& due) {
+  int64_t n;
+  if (arguments.slot_index == nullptr) {
+    n = blockIdx.x + int64_t{due.next++} * gridDim.x;
+    if (n >= arguments.programs) return {-1, 0, 0};
+  } else {
+    if (due.next == due.length) {
+      do {
+        if (due.scanned >= arguments.programs) return {-1, 0, 0};
+        __syncthreads();  // the list has been read
+        scan_chunk(arguments, smem, due);
+      } while (due.length == 0);
+    }
+    n = due.base + smem.list[due.next++];
+  }
+  const int64_t position = n / arguments.heads;
+  const int64_t head = n - position * arguments.heads;
+  return {position, arguments.slot_index == nullptr ? position : int64_t{arguments.slot_index[position]}, head};
+}
+
+// ---- load ------------------------------------------------------------------------------------------------------------
+
+template <int kColumns>
+__device__ __forceinline__ void load_program(const FlushArguments& arguments, Stage<kColumns>& stage,
+                                             const Program& program) {
+  const int thread = threadIdx.x;
+  const char* codes = at(arguments.source.codes, program);
+#pragma unroll
+  for (int i = 0; i < kDim * kDim / 16 / kThreads; ++i) {
+    const int chunk = thread + i * kThreads;
+    copy_async16(shared_address(stage.codes) + swizzled(chunk / 8, chunk % 8, kDim), codes + chunk * 16);
+  }
+  const int row = thread / 16;
+  const uint32_t place = swizzled(row, thread % 16, 2 * kDim);
+  static_assert(kEntries * kDim * 2 / 16 == kThreads);
+  copy_async16(shared_address(stage.window_key) + place, at(arguments.window_key, program) + thread * 16);
+  copy_async16(shared_address(stage.window_update) + place, at(arguments.window_update, program) + thread * 16);
+  copy_async16(shared_address(stage.window_gate) + place, at(arguments.window_gate, program) + thread * 16);
+  if (row < kColumns) {
+    if (row < arguments.rank) {
+      copy_async16(shared_address(stage.key_factor) + place, at(arguments.source.key_factor, program) +
+                                                                 row * arguments.source.key_factor_row +
+                                                                 (thread % 16) * 16);
+    }
+  } else if (row - kColumns < arguments.rank) {
+    const int factor = row - kColumns;
+    copy_async16(shared_address(stage.value_factor) + swizzled(factor, thread % 16, 2 * kDim),
+                 at(arguments.source.value_factor, program) + factor * arguments.source.value_factor_row +
+                     (thread % 16) * 16);
+  }
+  if (thread < 32) {
+    copy_async16(shared_address(stage.key_scale) + thread * 16, at(arguments.source.key_scale, program) + thread * 16);
+  } else if (thread < 64) {
+    copy_async16(shared_address(stage.value_scale) + (thread - 32) * 16,
+                 at(arguments.source.value_scale, program) + (thread - 32) * 16);
+  } else if (thread < 96) {
+    copy_async16(shared_address(stage.log_decay) + (thread - 64) * 16,
+                 at(arguments.log_decay, program) + (thread - 64) * 16);
+  } else if (thread < 100) {
+    copy_async16(shared_address(stage.window_weight) + (thread - 96) * 16,
+                 at(arguments.window_weight, program) + (thread - 96) * 16);
+  }
+}
+
+// ---- prepare ---------------------------------------------------------------------------------------------------------
+
+// The key side of a warp's 16 columns as fragments: inner index 2 t, 2 t + 1 (and + 8), column slot g. [0] is column
+// 2 g, [1] column 2 g + 1.
+template <int kColumns>
+struct KeySide {
+  uint32_t window_hi[2][2];  // [column][inner half]
+  uint32_t window_lo[2][2];
+  uint32_t factor[2][kColumns / 4];  // rank 4: inner indices (hi 0-3 | lo 0-3); rank 8: [0] hi 0-7, [1] lo 0-7
+  float code_scale[2];               // c
+};
+
+template <int kColumns>
+__device__ __forceinline__ void prepare_keys(const Stage<kColumns>& stage, int warp, int g, int t,
+                                             KeySide<kColumns>& keys) {
+  const int column = 16 * warp + 2 * g;
+  const int chunk = 2 * warp + g / 4;
+  const int in_chunk = (g % 4) * 4;
+  const auto load = [&](const uint16_t* rows, int row) {
+    return *reinterpret_cast<const uint32_t*>(reinterpret_cast<const char*>(rows) + swizzled(row, chunk, 2 * kDim) +
+                                              in_chunk);
+  };
+  float2 gate[4];
+  float2 key[4];
+  float weight[4];
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    const int entry = 2 * t + (e & 1) + 8 * (e >> 1);
+    gate[e] = unpack_half(load(stage.window_gate, entry));
+    key[e] = unpack_bfloat(load(stage.window_key, entry));
+    weight[e] = stage.window_weight[entry];
+  }
+  // D: the product of the gates after an entry, by multiplication alone.
+  const auto suffix = [&](float value, float& whole) {
+    const float one_on = __shfl_down_sync(kFullWarp, value, 1, 4);
+    const float two_on = __shfl_down_sync(kFullWarp, value, 2, 4);
+    const float three_on = __shfl_down_sync(kFullWarp, value, 3, 4);
+    const float after = (t < 3 ? one_on : 1.0f) * (t < 2 ? two_on : 1.0f) * (t < 1 ? three_on : 1.0f);
+    whole = __shfl_sync(kFullWarp, value * after, 0, 4);
+    return after;
+  };
+  float2 after_high, after_low, whole_high, whole_low;
+  after_high.x = suffix(gate[2].x * gate[3].x, whole_high.x);
+  after_high.y = suffix(gate[2].y * gate[3].y, whole_high.y);
+  after_low.x = suffix(gate[0].x * gate[1].x, whole_low.x) * whole_high.x;
+  after_low.y = suffix(gate[0].y * gate[1].y, whole_low.y) * whole_high.y;
+  const float2 decay[4] = {{gate[1].x * after_low.x, gate[1].y * after_low.y},
+                           after_low,
+                           {gate[3].x * after_high.x, gate[3].y * after_high.y},
+                           after_high};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float2 value[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int e = 2 * half + i;
+      const bool live = weight[e] != 0.0f;  // otherwise nothing, whatever the rows hold
+      value[i].x = live ? weight[e] * key[e].x * decay[e].x : 0.0f;
+      value[i].y = live ? weight[e] * key[e].y * decay[e].y : 0.0f;
+    }
+    keys.window_hi[0][half] = pack_bfloat(value[0].x, value[1].x);
+    keys.window_hi[1][half] = pack_bfloat(value[0].y, value[1].y);
+    const float2 hi_x = unpack_bfloat(keys.window_hi[0][half]);
+    const float2 hi_y = unpack_bfloat(keys.window_hi[1][half]);
+    keys.window_lo[0][half] = pack_bfloat(value[0].x - hi_x.x, value[1].x - hi_x.y);
+    keys.window_lo[1][half] = pack_bfloat(value[0].y - hi_y.x, value[1].y - hi_y.y);
+  }
+  const float2 log_decay = *reinterpret_cast<const float2*>(stage.log_decay + column);
+  const float2 key_scale = *reinterpret_cast<const float2*>(stage.key_scale + column);
+  const float decay_x = expf(log_decay.x);
+  const float decay_y = expf(log_decay.y);
+  keys.code_scale[0] = key_scale.x / 127.0f * decay_x;
+  keys.code_scale[1] = key_scale.y / 127.0f * decay_y;
+  const int factor = 2 * t % kColumns;
+  const float2 first = unpack_half(load(stage.key_factor, factor));
+  const float2 second = unpack_half(load(stage.key_factor, factor + 1));
+  const float old[2][2] = {{first.x * decay_x, second.x * decay_x}, {first.y * decay_y, second.y * decay_y}};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t hi = pack_bfloat(old[i][0], old[i][1]);
+    const float2 rounded = unpack_bfloat(hi);
+    const uint32_t lo = pack_bfloat(old[i][0] - rounded.x, old[i][1] - rounded.y);
+    if constexpr (kColumns == 4) {
+      keys.factor[i][0] = t < 2 ? hi : lo;
+    } else {
+      keys.factor[i][0] = hi;
+      keys.factor[i][1] = lo;
+    }
+  }
+}
+
+// Rows of the value side that belong to the warp's 16 value channels: entries of weight 0 become zero, old factors
+// become pairs of bfloats (exact: 11 bits).
+template <int kColumns>
+__device__ __forceinline__ void prepare_values(Stage<kColumns>& stage, SharedStorage<kColumns>& smem, int warp,
+                                               int lane) {
+  if (stage.window_weight[lane / 2] == 0.0f) {
+    *reinterpret_cast<uint4*>(reinterpret_cast<char*>(stage.window_update) +
+                              swizzled(lane / 2, 2 * warp + lane % 2, 2 * kDim)) = make_uint4(0, 0, 0, 0);
+  }
+#pragma unroll
+  for (int i = 0; i < kColumns / 4; ++i) {
+    const int row = lane / 8 + 4 * i;
+    const int chunk = 2 * warp + (lane % 8) / 4;
+    const int in_chunk = (lane % 4) * 4;
+    const uint32_t pair = *reinterpret_cast<const uint32_t*>(reinterpret_cast<const char*>(stage.value_factor) +
+                                                             swizzled(row, chunk, 2 * kDim) + in_chunk);
+    const float2 value = unpack_half(pair);
+    const uint32_t hi = pack_bfloat(value.x, value.y);
+    const float2 rounded = unpack_bfloat(hi);
+    char* const rows = reinterpret_cast<char*>(smem.old_factor);
+    *reinterpret_cast<uint32_t*>(rows + swizzled(row, chunk, 2 * kDim) + in_chunk) = hi;
+    *reinterpret_cast<uint32_t*>(rows + swizzled(row + kColumns, chunk, 2 * kDim) + in_chunk) =
+        pack_bfloat(value.x - rounded.x, value.y - rounded.y);
+  }
+  __syncwarp();
+}
+
+// ---- thin products of the rank-20 part ---------------------------------------------------------------------------------
+
+// Sums hi and lo of an accumulator pair.
+__device__ __forceinline__ float2 joined(const float (&c)[4]) { return make_float2(c[0] + c[1], c[2] + c[3]); }
+
+// This warp's part of Aᵀ x: x as fragments over its own 16 value channels.
+template <int kColumns>
+__device__ __forceinline__ void project_values(const Stage<kColumns>& stage, SharedStorage<kColumns>& smem, int warp,
+                                               int lane, const uint32_t (&x)[kColumns / 4][2]) {
+  uint32_t window[4];
+  const int matrix = lane / 8;
+  const int row = lane % 8 + (matrix & 1) * 8;
+  const int chunk = 2 * warp + (matrix >> 1);
+  load_matrices(window, shared_address(stage.window_update) + swizzled(row, chunk, 2 * kDim));
+  uint32_t factor[4];
+  if constexpr (kColumns == 4) {
+    uint32_t rows[2];
+    load_matrices(rows, shared_address(smem.old_factor) + swizzled(lane % 8, 2 * warp + (matrix & 1), 2 * kDim));
+    factor[0] = rows[0];
+    factor[1] = 0;
+    factor[2] = rows[1];
+    factor[3] = 0;
+  } else {
+    load_matrices(factor, shared_address(smem.old_factor) + swizzled(row, chunk, 2 * kDim));
+  }
+#pragma unroll
+  for (int tile = 0; tile < kColumns / 4; ++tile) {
+    float c[4] = {};
+    multiply_bfloat(c, window[0], window[1], window[2], window[3], x[tile][0], x[tile][1]);
+    smem.window_part[warp][tile][lane] = joined(c);
+    float f[4] = {};
+    multiply_bfloat(f, factor[0], factor[1], factor[2], factor[3], x[tile][0], x[tile][1]);
+    smem.factor_part[warp][tile][lane] = joined(f);
+  }
+}
+
+// This warp's part of B P: P as fragments over its own 16 key columns.
+template <int kColumns>
+__device__ __forceinline__ void project_keys(const KeySide<kColumns>& keys, SharedStorage<kColumns>& smem, int warp,
+                                             int lane, const uint32_t (&p)[kColumns / 4][2]) {
+  uint32_t hi[4];
+  uint32_t lo[4];
+  uint32_t factor[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    hi[i] = transpose_matrix(keys.window_hi[i >> 1][i & 1]);
+    lo[i] = transpose_matrix(keys.window_lo[i >> 1][i & 1]);
+    if constexpr (kColumns == 4) {
+      factor[i] = (i & 1) != 0 ? 0 : transpose_matrix(keys.factor[i >> 1][0]);
+    } else {
+      factor[i] = transpose_matrix(keys.factor[i >> 1][i & 1]);
+    }
+  }
+#pragma unroll
+  for (int tile = 0; tile < kColumns / 4; ++tile) {
+    float c[4] = {};
+    multiply_bfloat(c, hi[0], hi[1], hi[2], hi[3], p[tile][0], p[tile][1]);
+    multiply_bfloat(c, lo[0], lo[1], lo[2], lo[3], p[tile][0], p[tile][1]);
+    smem.window_part[warp][tile][lane] = joined(c);
+    float f[4] = {};
+    multiply_bfloat(f, factor[0], factor[1], factor[2], factor[3], p[tile][0], p[tile][1]);
+    smem.factor_part[warp][tile][lane] = joined(f);
+  }
+}
+
+// Adds the warps' parts up, in warp order, and leaves them as thin operands: one thread an element.
+template <int kColumns>
+__device__ __forceinline__ void sum_parts(SharedStorage<kColumns>& smem) {
+  constexpr int kTiles = kColumns / 4;
+  const int thread = threadIdx.x;
+  const auto element = [](const float2& pair, int half) { return half == 0 ? pair.x : pair.y; };
+  if (thread < 64 * kTiles) {
+    const int tile = thread / 64;
+    const int lane = thread % 64 / 2;
+    float sum = 0;
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) sum += element(smem.window_part[warp][tile][lane], thread % 2);
+    *reinterpret_cast<uint32_t*>(&smem.window_thin[tile][lane / 4 + 8 * (thread % 2)][2 * (lane % 4)]) =
+        split_bfloat(sum);
+  } else if (thread - 64 * kTiles < kColumns * kColumns) {
+    const int i = thread - 64 * kTiles;
+    const int old = i / kColumns;
+    const int tile = i % kColumns / 4;
+    const int column = i % 4;
+    float sum = 0;
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) {
+      if constexpr (kColumns == 4) {
+        sum += smem.factor_part[warp][tile][old * 4 + column].x + smem.factor_part[warp][tile][(old + 4) * 4 + column].x;
+      } else {
+        const float2 pair = smem.factor_part[warp][tile][old * 4 + column];
+        sum += pair.x + pair.y;
+      }
+    }
+    const uint32_t split = split_bfloat(sum);
+    *reinterpret_cast<uint32_t*>(&smem.factor_thin[tile][old][2 * column]) = split;
+    *reinterpret_cast<uint32_t*>(&smem.factor_thin[tile][old + kColumns][2 * column]) = split;
+  }
+}
+
+// The summed thin operands as fragments; their inner index is the entry, or the old factor (hi rows, lo rows; at rank 4
+// the upper half is zero).
+template <int kColumns>
+__device__ __forceinline__ void load_thin(const SharedStorage<kColumns>& smem, int tile, int lane,
+                                          uint32_t (&window)[2], uint32_t (&factor)[2]) {
+  load_transposed(window, shared_address(&smem.window_thin[tile][lane % 16][0]));
+  load_transposed(factor, shared_address(&smem.factor_thin[tile][lane % 16][0]));
+}
+
+// Bᵀ x for the warp's key columns.
+template <int kColumns>
+__device__ __forceinline__ void expand_keys(const KeySide<kColumns>& keys, const SharedStorage<kColumns>& smem,
+                                            int lane, float (&result)[kColumns / 4][2]) {
+#pragma unroll
+  for (int tile = 0; tile < kColumns / 4; ++tile) {
+    uint32_t window[2];
+    uint32_t factor[2];
+    load_thin(smem, tile, lane, window, factor);
+    float c[4] = {};
+    multiply_bfloat(c, keys.window_hi[0][0], keys.window_hi[1][0], keys.window_hi[0][1], keys.window_hi[1][1],
+                    window[0], window[1]);
+    multiply_bfloat(c, keys.window_lo[0][0], keys.window_lo[1][0], keys.window_lo[0][1], keys.window_lo[1][1],
+                    window[0], window[1]);
+    if constexpr (kColumns == 4) {
+      multiply_bfloat(c, keys.factor[0][0], keys.factor[1][0], 0, 0, factor[0], 0);
+    } else {
+      multiply_bfloat(c, keys.factor[0][0], keys.factor[1][0], keys.factor[0][1], keys.factor[1][1], factor[0],
+                      factor[1]);
+    }
+    const float2 sum = joined(c);
+    result[tile][0] = sum.x;
+    result[tile][1] = sum.y;
+  }
+}
+
+// A x for the warp's value channels.
+template <int kColumns>
+__device__ __forceinline__ void expand_values(const Stage<kColumns>& stage, const SharedStorage<kColumns>& smem,
+                                              int warp, int lane, float (&result)[kColumns / 4][2]) {
+  const int matrix = lane / 8;
+  const int row = lane % 8 + (matrix >> 1) * 8;
+  const int chunk = 2 * warp + (matrix & 1);
+  uint32_t update[4];
+  load_transposed(update, shared_address(stage.window_update) + swizzled(row, chunk, 2 * kDim));
+  uint32_t old[4] = {};
+  if constexpr (kColumns == 4) {
+    uint32_t rows[2];
+    load_transposed(rows, shared_address(smem.old_factor) + swizzled(lane % 8, chunk, 2 * kDim));
+    old[0] = rows[0];
+    old[1] = rows[1];
+  } else {
+    load_transposed(old, shared_address(smem.old_factor) + swizzled(row, chunk, 2 * kDim));
+  }
+#pragma unroll
+  for (int tile = 0; tile < kColumns / 4; ++tile) {
+    uint32_t window[2];
+    uint32_t factor[2];
+    load_thin(smem, tile, lane, window, factor);
+    float c[4] = {};
+    multiply_bfloat(c, update[0], update[1], update[2], update[3], window[0], window[1]);
+    multiply_bfloat(c, old[0], old[1], old[2], old[3], factor[0], kColumns == 4 ? 0 : factor[1]);
+    const float2 sum = joined(c);
+    result[tile][0] = sum.x;
+    result[tile][1] = sum.y;
+  }
+}
+
+// ---- products with the codes -------------------------------------------------------------------------------------------
+
+// Cᵀ x for the warp's key columns, x in smem.thin.
+template <int kColumns>
+__device__ __forceinline__ void multiply_codes_transposed(const Stage<kColumns>& stage,
+                                                          const SharedStorage<kColumns>& smem, int warp, int lane,
+                                                          float (&result)[kColumns / 4][2]) {
+  constexpr int kTiles = kColumns / 4;
+  float c[kTiles][2][4] = {};  // two chains
+#pragma unroll
+  for (int rows = 0; rows < kDim; rows += 32) {
+    uint32_t codes[4];
+    load_transposed(codes, shared_address(stage.codes) + swizzled(rows + lane, warp, kDim));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) codes[i] ^= kFlipCodes;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      uint32_t x[4];
+      load_transposed(x, shared_address(&smem.thin[tile][rows + lane][0]));
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        multiply_half(c[tile][half], codes_to_halves<0x4240>(codes[2 * half]), codes_to_halves<0x4341>(codes[2 * half]),
+                      codes_to_halves<0x4240>(codes[2 * half + 1]), codes_to_halves<0x4341>(codes[2 * half + 1]),
+                      x[2 * half], x[2 * half + 1]);
+      }
+    }
+  }
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    const float2 even = joined(c[tile][0]);
+    const float2 odd = joined(c[tile][1]);
+    result[tile][0] = even.x + odd.x;
+    result[tile][1] = even.y + odd.y;
+  }
+}
+
+// This warp's part of C x, x as fragments over its own 16 key columns, times `unscale`.
+template <int kColumns>
+__device__ __forceinline__ void multiply_codes(const Stage<kColumns>& stage, SharedStorage<kColumns>& smem, int warp,
+                                               int lane, const uint32_t (&x)[kColumns / 4][2],
+                                               const float (&unscale)[kColumns / 4]) {
+#pragma unroll
+  for (int rows = 0; rows < kDim; rows += 32) {
+    uint32_t codes[4];
+    load_matrices(codes, shared_address(stage.codes) + swizzled(rows + lane, warp, kDim));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) codes[i] ^= kFlipCodes;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int tile = 0; tile < kColumns / 4; ++tile) {
+        float c[4] = {};
+        multiply_half(c, codes_to_halves<0x4240>(codes[2 * half]), codes_to_halves<0x4240>(codes[2 * half + 1]),
+                      codes_to_halves<0x4341>(codes[2 * half]), codes_to_halves<0x4341>(codes[2 * half + 1]),
+                      x[tile][0], x[tile][1]);
+        const float2 sum = joined(c);
+        smem.product[warp][tile][rows / 16 + half][lane] = make_float2(sum.x * unscale[tile], sum.y * unscale[tile]);
+      }
+    }
+  }
+}
+
+// ---- orthonormalization ------------------------------------------------------------------------------------------------
+
+// A thin matrix, two rows a thread: [tile][row], factor t + 4 tile.
+template <int kColumns>
+using Thin = float[kColumns / 4][2];
+
+__device__ __forceinline__ float warp_largest(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, step));
+  return x;
+}
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(kFullWarp, x, step);
+  return x;
+}
+
+// The warp's part of the Gram matrix, of its rows under a power of two of their own.
+template <int kColumns>
+__device__ __forceinline__ void write_gram(const Thin<kColumns>& thin, SharedStorage<kColumns>& smem, int buffer,
+                                           int warp, int lane) {
+  constexpr int kTiles = kColumns / 4;
+  float largest = 0;
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) largest = fmaxf(largest, fmaxf(fabsf(thin[tile][0]), fabsf(thin[tile][1])));
+  const int field = scale_field(warp_largest(largest), 0);
+  const float scale = power_of_field(field);
+  float own[kTiles][2];
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    own[tile][0] = thin[tile][0] * scale;
+    own[tile][1] = thin[tile][1] * scale;
+  }
+  const int t = lane % 4;
+#pragma unroll
+  for (int x = 0; x < 4; ++x) {
+#pragma unroll
+    for (int b = 0; b < kTiles; ++b) {
+      const float other0 = __shfl_xor_sync(kFullWarp, own[b][0], x);
+      const float other1 = __shfl_xor_sync(kFullWarp, own[b][1], x);
+#pragma unroll
+      for (int a = 0; a < kTiles; ++a) {
+        float sum = own[a][0] * other0 + own[a][1] * other1;
+#pragma unroll
+        for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(kFullWarp, sum, step);
+        if (lane < 4) smem.gram_part[buffer][warp][(t + 4 * a) * kColumns + (t ^ x) + 4 * b] = sum;
+      }
+    }
+  }
+  if (lane == 0) smem.gram_field[buffer][warp] = field;
+}
+
+// How the columns of a thin matrix depend on one another.
+enum class Conditioning { kOrthogonal, kIndependent, kUnclear };
+
+// The sum of the Gram parts and from it the inverse of the Cholesky factor, in this warp's copy; `scale` is the power of
+// two that the thin matrix has in it. Uniform over the block: every warp computes the same from the same numbers.
+template <int kColumns>
+__device__ __forceinline__ Conditioning factor_gram(SharedStorage<kColumns>& smem, int buffer, int warp, int lane,
+                                                    int rank, float& scale) {
+  // Relative to the column: fp32 sums resolve a pivot down to about 1e-6 of it.
+  constexpr float kClearPivot = 1e-4f;
+  constexpr float kOrthogonalPivot = 0.05f;
+  // Relative to the largest column, squared: far above kDependentNorm of core/numerics.h.
+  constexpr float kClearNorm = 1e-5f;
+  int field = 254;
+#pragma unroll
+  for (int other = 0; other < kWarps; ++other) field = min(field, smem.gram_field[buffer][other]);
+  scale = power_of_field(field);
+  for (int i = lane; i < kColumns * kColumns; i += 32) {
+    float sum = 0;
+#pragma unroll
+    for (int other = 0; other < kWarps; ++other) {
+      const int power = 2 * max(field - smem.gram_field[buffer][other], -60);
+      sum += smem.gram_part[buffer][other][i] * power_of_field(127 + power);
+    }
+    smem.gram[warp][i] = sum;
+  }
+  __syncwarp();
+  float lower[kColumns][kColumns];
+  float inverse[kColumns][kColumns];
+  float largest = 0;
+#pragma unroll
+  for (int i = 0; i < kColumns; ++i) largest = fmaxf(largest, smem.gram[warp][i * kColumns + i]);
+  bool clear = true;
+  bool orthogonal = true;
+#pragma unroll
+  for (int i = 0; i < kColumns; ++i) {
+#pragma unroll
+    for (int j = 0; j <= i; ++j) {
+      const float whole = smem.gram[warp][i * kColumns + j];
+      float rest = whole;
+#pragma unroll
+      for (int m = 0; m < j; ++m) rest -= lower[i][m] * lower[j][m];
+      if (j < i) {
+        lower[i][j] = rest * inverse[j][j];
+      } else {
+        const bool used = i < rank;
+        const bool good = rest >= kClearPivot * whole && whole >= kClearNorm * largest && whole > 0.0f;
+        clear = clear && (good || !used);
+        orthogonal = orthogonal && (rest >= kOrthogonalPivot * whole || !used);
+        inverse[i][i] = good && used ? rsqrtf(rest) : 0.0f;
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < i; ++j) {
+      float sum = 0;
+#pragma unroll
+      for (int m = j; m < i; ++m) sum += lower[i][m] * inverse[m][j];
+      inverse[i][j] = -sum * inverse[i][i];
+    }
+  }
+  if (lane == 0) {
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) {
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) smem.inverse[warp][i * kColumns + j] = j <= i ? inverse[i][j] : 0.0f;
+    }
+  }
+  __syncwarp();
+  return !clear ? Conditioning::kUnclear : orthogonal ? Conditioning::kOrthogonal : Conditioning::kIndependent;
+}
+
+// thin = thin L^-T.
+template <int kColumns>
+__device__ __forceinline__ void apply_inverse(Thin<kColumns>& thin, const SharedStorage<kColumns>& smem, int warp,
+                                              int lane, float scale) {
+  constexpr int kTiles = kColumns / 4;
+  const int t = lane % 4;
+  float result[kTiles][2] = {};
+#pragma unroll
+  for (int b = 0; b < kTiles; ++b) {
+#pragma unroll
+    for (int x = 0; x < 4; ++x) {
+      const float other0 = __shfl_xor_sync(kFullWarp, thin[b][0] * scale, x);
+      const float other1 = __shfl_xor_sync(kFullWarp, thin[b][1] * scale, x);
+#pragma unroll
+      for (int a = 0; a < kTiles; ++a) {
+        const float m = smem.inverse[warp][(t + 4 * a) * kColumns + (t ^ x) + 4 * b];
+        result[a][0] = fmaf(other0, m, result[a][0]);
+        result[a][1] = fmaf(other1, m, result[a][1]);
+      }
+    }
+  }
+#pragma unroll
+  for (int a = 0; a < kTiles; ++a) {
+    thin[a][0] = result[a][0];
+    thin[a][1] = result[a][1];
+  }
+}
+
+// Gram-Schmidt with every projection applied twice, by one warp, on smem.column: for columns that may depend on one
+// another. Such a column becomes zero: see kDependentNorm and kSecondProjectionLoss in core/numerics.h.
+template <int kColumns>
+__device__ __noinline__ void orthonormalize_columns(SharedStorage<kColumns>& smem, int rank) {
+  constexpr float kDependentNorm = 4e-6f;
+  constexpr float kSecondProjectionLoss = 0.5f;
+  const int lane = threadIdx.x % 32;
+  float thin[kColumns][4];
+  float largest = 0;
+#pragma unroll
+  for (int r = 0; r < kColumns; ++r) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      thin[r][i] = smem.column[lane + 32 * i][r];
+      largest = fmaxf(largest, fabsf(thin[r][i]));
+    }
+  }
+  const float scale = power_of_field(scale_field(warp_largest(largest), 0));
+  const auto dot = [](const float (&a)[4], const float (&b)[4]) {
+    return warp_sum(a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3]);
+  };
+  float largest_norm = 0;
+#pragma unroll
+  for (int r = 0; r < kColumns; ++r) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) thin[r][i] *= scale;
+    largest_norm = fmaxf(largest_norm, sqrtf(dot(thin[r], thin[r])));
+  }
+#pragma unroll
+  for (int r = 0; r < kColumns; ++r) {
+    float before = 0;
+    float norm = 0;
+#pragma unroll
+    for (int pass = 0; pass < 2; ++pass) {
+      float projection[kColumns];
+#pragma unroll
+      for (int earlier = 0; earlier < r; ++earlier) projection[earlier] = dot(thin[earlier], thin[r]);
+#pragma unroll
+      for (int earlier = 0; earlier < r; ++earlier) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) thin[r][i] = fmaf(-projection[earlier], thin[earlier][i], thin[r][i]);
+      }
+      before = norm;
+      norm = sqrtf(dot(thin[r], thin[r]));
+    }
+    const bool dependent =
+        r >= rank || norm <= kDependentNorm * largest_norm || norm < kSecondProjectionLoss * before;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      thin[r][i] = dependent ? 0.0f : thin[r][i] / norm;
+      smem.column[lane + 32 * i][r] = thin[r][i];
+    }
+  }
+}
+
+// thin = orth(thin). The Gram parts are in `buffer`, and a barrier has passed since. Uses no barrier unless the columns
+// are ill conditioned. `pass` is false where the columns only have to be well conditioned, not orthonormal.
+template <int kColumns>
+__device__ __forceinline__ void orthonormalize(Thin<kColumns>& thin, SharedStorage<kColumns>& smem, int buffer,
+                                               int warp, int lane, int rank, bool exact) {
+  const int g = lane / 4;
+  const int t = lane % 4;
+  float scale;
+  const Conditioning conditioning = factor_gram(smem, buffer, warp, lane, rank, scale);
+  if (conditioning == Conditioning::kUnclear) {
+    __syncthreads();  // smem.product has been read
+#pragma unroll
+    for (int tile = 0; tile < kColumns / 4; ++tile) {
+      smem.column[16 * warp + 2 * g][t + 4 * tile] = thin[tile][0];
+      smem.column[16 * warp + 2 * g + 1][t + 4 * tile] = thin[tile][1];
+    }
+    __syncthreads();
+    if (warp == 0) orthonormalize_columns(smem, rank);
+    __syncthreads();
+#pragma unroll
+    for (int tile = 0; tile < kColumns / 4; ++tile) {
+      thin[tile][0] = smem.column[16 * warp + 2 * g][t + 4 * tile];
+      thin[tile][1] = smem.column[16 * warp + 2 * g + 1][t + 4 * tile];
+    }
+    __syncthreads();  // before smem.product is written
+    return;
+  }
+  apply_inverse<kColumns>(thin, smem, warp, lane, scale);
+  if (!exact || conditioning == Conditioning::kOrthogonal) return;
+  write_gram<kColumns>(thin, smem, buffer ^ 1, warp, lane);
+  __syncthreads();
+  if (factor_gram(smem, buffer ^ 1, warp, lane, rank, scale) == Conditioning::kUnclear) return;
+  apply_inverse<kColumns>(thin, smem, warp, lane, scale);
+}
+
+// ---- compress and quantize ---------------------------------------------------------------------------------------------
+
+// E of the warp's 16 key columns: [row tile][column tile][accumulator]. Column tile i, accumulator j: column 4 t + i +
+// 2 (j % 2) of row 16 tile + g + 8 (j / 2).
+using Residual = float[8][2][4];
+
+// New factors as the key side of the last product: inner index 2 t, 2 t + 1; columns 2 g and 2 g + 1.
+template <int kColumns>
+__device__ __forceinline__ void key_factor_fragments(const __half (&factor)[kColumns / 4][2], int t,
+                                                     uint32_t (&fragment)[2]) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t own = kColumns == 4 ? pack_half(factor[0][i], __half(__ushort_as_half(0)))
+                                       : pack_half(factor[0][i], factor[kColumns / 4 - 1][i]);
+    const uint32_t first = __shfl_sync(kFullWarp, own, 2 * t % 4, 4);
+    const uint32_t second = __shfl_sync(kFullWarp, own, 2 * t % 4 + 1, 4);
+    // Low halves hold factors 0-3, high halves 4-7 (zero at rank 4).
+    fragment[i] = t < 2 ? __byte_perm(first, second, 0x5410) : __byte_perm(first, second, 0x7632);
+  }
+}
+
+template <int kColumns>
+__device__ __forceinline__ void compute_residual(const Stage<kColumns>& stage, const SharedStorage<kColumns>& smem,
+                                                 const KeySide<kColumns>& keys, const float (&code_scale)[4],
+                                                 const uint32_t (&new_keys)[2], int warp, int lane,
+                                                 Residual& residual) {
+  const int g = lane / 4;
+  const int matrix = lane / 8;
+  const int window_row = lane % 8 + (matrix >> 1) * 8;
+  const int factor_row = lane % kColumns % 8 + (matrix >> 1) * kColumns;
+#pragma unroll
+  for (int pair = 0; pair < 4; ++pair) {
+    uint32_t codes[4];
+    load_matrices(codes, shared_address(stage.codes) + swizzled(32 * pair + lane, warp, kDim));
+    uint32_t new_values[4];
+    load_matrices(new_values, shared_address(&smem.new_factor[32 * pair + lane][0]));
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int tile = 2 * pair + half;
+      float(&e)[2][4] = residual[tile];
+#pragma unroll
+      for (int low = 0; low < 2; ++low) {
+        const uint32_t flipped = codes[2 * half + low] ^ kFlipCodes;
+        const float row_scale = stage.value_scale[16 * tile + g + 8 * low];
+        e[0][2 * low] = code_to_float<0>(flipped) * code_scale[0] * row_scale;
+        e[1][2 * low] = code_to_float<1>(flipped) * code_scale[1] * row_scale;
+        e[0][2 * low + 1] = code_to_float<2>(flipped) * code_scale[2] * row_scale;
+        e[1][2 * low + 1] = code_to_float<3>(flipped) * code_scale[3] * row_scale;
+      }
+      uint32_t update[4];
+      load_transposed(update, shared_address(stage.window_update) +
+                                  swizzled(window_row, 2 * tile + (matrix & 1), 2 * kDim));
+      uint32_t old[4];
+      load_transposed(old,
+                      shared_address(smem.old_factor) + swizzled(factor_row, 2 * tile + (matrix & 1), 2 * kDim));
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        multiply_bfloat(e[i], update[0], update[1], update[2], update[3], keys.window_hi[i][0], keys.window_hi[i][1]);
+        multiply_bfloat(e[i], update[0], update[1], update[2], update[3], keys.window_lo[i][0], keys.window_lo[i][1]);
+        if constexpr (kColumns == 4) {
+          multiply_bfloat(e[i], old[0], old[1], old[2], old[3], keys.factor[i][0], keys.factor[i][0]);
+        } else {
+          multiply_bfloat(e[i], old[0], old[1], old[0], old[1], keys.factor[i][0], keys.factor[i][1]);
+          multiply_bfloat(e[i], old[2], old[3], old[2], old[3], keys.factor[i][0], keys.factor[i][1]);
+        }
+        multiply_half(e[i], new_values[2 * half], new_values[2 * half + 1], new_keys[i]);
+      }
+    }
+  }
+}
+
+// s_k' of the thread's four columns, and E / s_k' in place of E. True when a column sum is not finite, which is when the
+// state was not.
+__device__ __forceinline__ bool scale_columns(Residual& residual, float (&key_scale)[4]) {
+  constexpr float kScaleFloor = 1e-12f;
+  bool non_finite = false;
+#pragma unroll
+  for (int column = 0; column < 4; ++column) {
+    const int i = column & 1;
+    const int j = column >> 1;
+    float sum = 0;
+#pragma unroll
+    for (int tile = 0; tile < 8; ++tile) sum += fabsf(residual[tile][i][j]) + fabsf(residual[tile][i][j + 2]);
+#pragma unroll
+    for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(kFullWarp, sum, step);
+    non_finite = non_finite || !(sum <= 3.402823466e38f);
+    const float root = sqrtf(sum * (1.0f / kDim));
+    key_scale[column] = root < kScaleFloor ? kScaleFloor : root;
+    const float inverse = 1.0f / key_scale[column];
+#pragma unroll
+    for (int tile = 0; tile < 8; ++tile) {
+      residual[tile][i][j] *= inverse;
+      residual[tile][i][j + 2] *= inverse;
+    }
+  }
+  return non_finite;
+}
+
+// The largest |E| / s_k' of every row into smem.row_largest; the order of the maxima does not matter.
+template <int kColumns>
+__device__ __forceinline__ void find_row_maxima(const Residual& residual, SharedStorage<kColumns>& smem, int lane) {
+  const int g = lane / 4;
+  const int t = lane % 4;
+  float largest[16];
+#pragma unroll
+  for (int tile = 0; tile < 8; ++tile) {
+#pragma unroll
+    for (int low = 0; low < 2; ++low) {
+      const float* const even = &residual[tile][0][2 * low];
+      const float* const odd = &residual[tile][1][2 * low];
+      largest[2 * tile + low] = fmaxf(fmaxf(fabsf(even[0]), fabsf(even[1])), fmaxf(fabsf(odd[0]), fabsf(odd[1])));
+    }
+  }
+  // Halve the rows with each exchange: lane t ends with rows 4 t ... 4 t + 3 of the 16.
+  float half[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float sent = t < 2 ? largest[i + 8] : largest[i];
+    const float kept = t < 2 ? largest[i] : largest[i + 8];
+    half[i] = fmaxf(kept, __shfl_xor_sync(kFullWarp, sent, 2));
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float sent = t % 2 == 0 ? half[i + 4] : half[i];
+    const float kept = t % 2 == 0 ? half[i] : half[i + 4];
+    const float whole = fmaxf(kept, __shfl_xor_sync(kFullWarp, sent, 1));
+    const int number = 4 * t + i;  // 2 tile + low
+    atomicMax(&smem.row_largest[8 * number + g], __float_as_uint(whole));
+  }
+}
+
+// codes' = round(127 E / (s_k' s_v')) to smem, in the place of the old codes. Adding 1.5 * 2^23 rounds half to even and
+// leaves the code in the low byte.
+template <int kColumns>
+__device__ __forceinline__ void quantize(const Residual& residual, Stage<kColumns>& stage,
+                                         const SharedStorage<kColumns>& smem, int warp, int lane) {
+  constexpr float kRounder = 12582912.0f;
+  const int g = lane / 4;
+  const int t = lane % 4;
+  const bool finite = smem.non_finite == 0;
+#pragma unroll
+  for (int tile = 0; tile < 8; ++tile) {
+#pragma unroll
+    for (int low = 0; low < 2; ++low) {
+      const int row = 16 * tile + g + 8 * low;
+      const float scale = smem.code_scale[row];
+      const auto code = [&](float e) { return __float_as_uint(fmaf(e, scale, kRounder)); };
+      const uint32_t first = __byte_perm(code(residual[tile][0][2 * low]), code(residual[tile][1][2 * low]), 0x0040);
+      const uint32_t second =
+          __byte_perm(code(residual[tile][0][2 * low + 1]), code(residual[tile][1][2 * low + 1]), 0x0040);
+      const uint32_t codes = __byte_perm(first, second, 0x5410);
+      *reinterpret_cast<uint32_t*>(stage.codes + swizzled(row, warp, kDim) + 4 * t) = finite ? codes : 0u;
+    }
+  }
+}
+
+// ---- store -------------------------------------------------------------------------------------------------------------
+
+template <int kColumns>
+__device__ __forceinline__ void store_codes(const FlushArguments& arguments, const Stage<kColumns>& stage,
+                                            const Program& program) {
+  char* const codes = at(arguments.target.codes, program);
+#pragma unroll
+  for (int i = 0; i < kDim * kDim / 16 / kThreads; ++i) {
+    const int chunk = threadIdx.x + i * kThreads;
+    *reinterpret_cast<uint4*>(codes + chunk * 16) =
+        *reinterpret_cast<const uint4*>(stage.codes + swizzled(chunk / 8, chunk % 8, kDim));
+  }
+}
+
+// What marks a window as empty: weights 0, gates 1, log-decay 0.
+__device__ __forceinline__ void reset_window(const FlushArguments& arguments, const Program& program) {
+  constexpr uint32_t kOnes = 0x3C003C00u;
+  const int thread = threadIdx.x;
+  reinterpret_cast<uint4*>(at(arguments.window_gate, program))[thread] = make_uint4(kOnes, kOnes, kOnes, kOnes);
+  if (thread < 32) {
+    reinterpret_cast<uint4*>(at(arguments.log_decay, program))[thread] = make_uint4(0, 0, 0, 0);
+  } else if (thread < 36) {
+    reinterpret_cast<uint4*>(at(arguments.window_weight, program))[thread - 32] = make_uint4(0, 0, 0, 0);
+  }
+}
+
+// ---- the kernel --------------------------------------------------------------------------------------------------------
+
+// What a thread keeps of q0 [V, R], every column under a power of two: only the directions matter.
+template <int kColumns>
+struct StartBasis {
+  float value[kColumns / 4][2];        // rows 16 w + g and + 8
+  uint32_t fragment[kColumns / 4][2];  // the same as bfloat pairs, inner index the row
+};
+
+// Two thin rows a thread as the fragment of a product over these rows.
+template <int kColumns, class Split>
+__device__ __forceinline__ void to_fragments(const Thin<kColumns>& thin, Split split,
+                                             uint32_t (&fragment)[kColumns / 4][2]) {
+#pragma unroll
+  for (int tile = 0; tile < kColumns / 4; ++tile) {
+    fragment[tile][0] = transpose_matrix(split(thin[tile][0]));
+    fragment[tile][1] = transpose_matrix(split(thin[tile][1]));
+  }
+}
+
+template <int kColumns>
+__device__ __forceinline__ void load_start_basis(const FlushArguments& arguments, SharedStorage<kColumns>& smem,
+                                                 int warp, int lane, StartBasis<kColumns>& start) {
+  const int g = lane / 4;
+  const int t = lane % 4;
+#pragma unroll
+  for (int tile = 0; tile < kColumns / 4; ++tile) {
+    const int r = t + 4 * tile;
+    float largest = 0;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = 16 * warp + g + 8 * i;
+      start.value[tile][i] = r < arguments.rank ? arguments.start_basis[row * arguments.rank + r] : 0.0f;
+      largest = fmaxf(largest, fabsf(start.value[tile][i]));
+    }
+#pragma unroll
+    for (int step = 4; step < 32; step *= 2) largest = fmaxf(largest, __shfl_xor_sync(kFullWarp, largest, step));
+    if (g == 0) smem.start_largest[warp][r] = largest;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int tile = 0; tile < kColumns / 4; ++tile) {
+    float largest = 0;
+#pragma unroll
+    for (int other = 0; other < kWarps; ++other) largest = fmaxf(largest, smem.start_largest[other][t + 4 * tile]);
+    const float scale = power_of_field(scale_field(largest, 0));
+    start.value[tile][0] *= scale;
+    start.value[tile][1] *= scale;
+  }
+  to_fragments<kColumns>(start.value, split_bfloat, start.fragment);
+}
+
+template <int kColumns>
+__global__ void __launch_bounds__(kThreads, kColumns == 4 ? kBlocksPerSm : 1)
+    flush_kernel(const __grid_constant__ FlushArguments arguments) {
+  extern __shared__ __align__(128) char shared_bytes[];
+  auto& smem = *reinterpret_cast<SharedStorage<kColumns>*>(shared_bytes);
+  constexpr int kTiles = kColumns / 4;
+  const int warp = __shfl_sync(kFullWarp, threadIdx.x / 32, 0);
+  const int lane = threadIdx.x % 32;
+  const int g = lane / 4;
+  const int t = lane % 4;
+
+  DueList due(blockIdx.x);
+  Program program = next_program(arguments, smem, due);
+  if (program.position < 0) return;
+  load_program(arguments, smem.stage[0], program);
+  commit_copies();
+
+  // What stays zero: factors beyond the rank, and unused inner indices.
+  for (int i = threadIdx.x; i < kColumns * kDim; i += kThreads) {
+    if (i / kDim < arguments.rank) continue;
+    for (Stage<kColumns>& stage : smem.stage) stage.key_factor[i] = stage.value_factor[i] = 0;
+  }
+  for (int i = threadIdx.x; i < kDim * 8; i += kThreads) smem.new_factor[i / 8][i % 8] = 0;
+  for (int i = threadIdx.x; i < kTiles * 16 * 8; i += kThreads) smem.factor_thin[i / 128][i / 8 % 16][i % 8] = 0;
+  StartBasis<kColumns> start;
+  load_start_basis(arguments, smem, warp, lane, start);
+
+  for (int turn = 0; program.position >= 0; turn ^= 1) {
+    Stage<kColumns>& stage = smem.stage[turn];
+    wait_for_copies();
+    __syncthreads();
+    const Program next = next_program(arguments, smem, due);
+    if (next.position >= 0) load_program(arguments, smem.stage[turn ^ 1], next);
+    commit_copies();
+
+    // Prepare: both sides of the rank-20 part, s_v q0, Aᵀ q0.
+    KeySide<kColumns> keys;
+    prepare_keys(stage, warp, g, t, keys);
+    prepare_values(stage, smem, warp, lane);
+    const float4 scales = *reinterpret_cast<const float4*>(stage.value_scale + 4 * lane);
+    const float largest_scale =
+        warp_largest(fmaxf(fmaxf(fabsf(scales.x), fabsf(scales.y)), fmaxf(fabsf(scales.z), fabsf(scales.w))));
+    const int value_field = scale_field(largest_scale, 13);  // thin values are below 2
+    const float row_scale[2] = {stage.value_scale[16 * warp + g], stage.value_scale[16 * warp + g + 8]};
+    const auto write_thin = [&](const Thin<kColumns>& x) {
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const float scaled = row_scale[i] * power_of_field(value_field) * x[tile][i];
+          *reinterpret_cast<uint32_t*>(&smem.thin[tile][16 * warp + g + 8 * i][2 * t]) = split_half(scaled);
+        }
+      }
+    };
+    write_thin(start.value);
+    project_values(stage, smem, warp, lane, start.fragment);
+    if (threadIdx.x < kDim) smem.row_largest[threadIdx.x] = 0x2B8CBCCCu;  // 1e-12
+    if (threadIdx.x == 0) smem.non_finite = 0;
+    if (arguments.slot_index != nullptr) reset_window(arguments, program);
+    __syncthreads();
+
+    // Z = Sᵀ q0, P = orth Z.
+    Thin<kColumns> thin;
+    const auto multiply_transposed = [&] {
+      float codes_part[kTiles][2];
+      float rank_part[kTiles][2];
+      sum_parts(smem);
+      multiply_codes_transposed(stage, smem, warp, lane, codes_part);
+      __syncthreads();
+      expand_keys(keys, smem, lane, rank_part);
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const float unscaled = codes_part[tile][i] * inverse_of_field(value_field);
+          thin[tile][i] = fmaf(unscaled, keys.code_scale[i], rank_part[tile][i]);
+        }
+      }
+    };
+    multiply_transposed();
+    write_gram<kColumns>(thin, smem, 0, warp, lane);
+    __syncthreads();
+    orthonormalize<kColumns>(thin, smem, 0, warp, lane, arguments.rank, false);
+
+    // Y = S P: every warp's part over its own key columns, then the sum over the warps for its own rows.
+    {
+      uint32_t halves[kTiles][2];
+      uint32_t bfloats[kTiles][2];
+      float unscale[kTiles];
+      to_fragments<kColumns>(thin, split_bfloat, bfloats);
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const float x0 = thin[tile][0] * keys.code_scale[0];
+        const float x1 = thin[tile][1] * keys.code_scale[1];
+        float largest = fmaxf(fabsf(x0), fabsf(x1));
+#pragma unroll
+        for (int step = 4; step < 32; step *= 2) largest = fmaxf(largest, __shfl_xor_sync(kFullWarp, largest, step));
+        const int field = scale_field(largest, 14);
+        unscale[tile] = inverse_of_field(field);
+        halves[tile][0] = transpose_matrix(split_half(x0 * power_of_field(field)));
+        halves[tile][1] = transpose_matrix(split_half(x1 * power_of_field(field)));
+      }
+      multiply_codes(stage, smem, warp, lane, halves, unscale);
+      project_keys(keys, smem, warp, lane, bfloats);
+    }
+    __syncthreads();
+    sum_parts(smem);
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      float2 sum = make_float2(0.0f, 0.0f);
+#pragma unroll
+      for (int other = 0; other < kWarps; ++other) {
+        const float2 part = smem.product[other][tile][warp][lane];
+        sum.x += part.x;
+        sum.y += part.y;
+      }
+      thin[tile][0] = sum.x * row_scale[0];
+      thin[tile][1] = sum.y * row_scale[1];
+    }
+    __syncthreads();
+    {
+      float rank_part[kTiles][2];
+      expand_values(stage, smem, warp, lane, rank_part);
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        thin[tile][0] += rank_part[tile][0];
+        thin[tile][1] += rank_part[tile][1];
+      }
+    }
+    write_gram<kColumns>(thin, smem, 1, warp, lane);
+    __syncthreads();
+    orthonormalize<kColumns>(thin, smem, 1, warp, lane, arguments.rank, true);
+
+    // U = Sᵀ Q, and q'.
+    write_thin(thin);
+    {
+      uint32_t fragment[kTiles][2];
+      to_fragments<kColumns>(thin, split_bfloat, fragment);
+      project_values(stage, smem, warp, lane, fragment);
+      char* const value_factor = at(arguments.target.value_factor, program);
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const int r = t + 4 * tile;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int row = 16 * warp + g + 8 * i;
+          const uint16_t rounded = __half_as_ushort(saturate_to_half(thin[tile][i]));
+          smem.new_factor[row][r] = rounded ^ 0x8000u;
+          if (r < arguments.rank) {
+            reinterpret_cast<uint16_t*>(value_factor + r * arguments.target.value_factor_row)[row] = rounded;
+          }
+        }
+      }
+    }
+    __syncthreads();
+    multiply_transposed();
+
+    // E and its scales.
+    uint32_t new_keys[2];
+    {
+      __half factor[kTiles][2];
+      char* const key_factor = at(arguments.target.key_factor, program);
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const int r = t + 4 * tile;
+        factor[tile][0] = saturate_to_half(thin[tile][0]);
+        factor[tile][1] = saturate_to_half(thin[tile][1]);
+        if (r < arguments.rank) {
+          reinterpret_cast<uint32_t*>(key_factor + r * arguments.target.key_factor_row)[8 * warp + g] =
+              pack_half(factor[tile][0], factor[tile][1]);
+        }
+      }
+      key_factor_fragments<kColumns>(factor, t, new_keys);
+    }
+    float code_scale[4];  // of columns 4 t ... 4 t + 3, from lanes 8 t and 8 t + 4
+#pragma unroll
+    for (int i = 0; i < 4; ++i) code_scale[i] = __shfl_sync(kFullWarp, keys.code_scale[i & 1], 8 * t + 4 * (i >> 1));
+    Residual residual;
+    compute_residual(stage, smem, keys, code_scale, new_keys, warp, lane, residual);
+    float key_scale[4];
+    if (scale_columns(residual, key_scale) && g == 0) smem.non_finite = 1;
+    if (g == 0) {
+      reinterpret_cast<float4*>(at(arguments.target.key_scale, program))[4 * warp + t] =
+          make_float4(key_scale[0], key_scale[1], key_scale[2], key_scale[3]);
+    }
+    find_row_maxima(residual, smem, lane);
+    __syncthreads();
+    if (threadIdx.x < kDim) {
+      const float value_scale = __uint_as_float(smem.row_largest[threadIdx.x]);
+      reinterpret_cast<float*>(at(arguments.target.value_scale, program))[threadIdx.x] = value_scale;
+      smem.code_scale[threadIdx.x] = 127.0f / value_scale;
+    }
+    if (threadIdx.x == 0 && smem.non_finite != 0 && arguments.slot_index != nullptr) {
+      atomicMin(arguments.first_error_position + 1, static_cast<int>(program.position));
+    }
+    __syncthreads();
+    quantize(residual, stage, smem, warp, lane);
+    __syncthreads();
+    store_codes(arguments, stage, program);
+    program = next;
+  }
+}
+
+}  // namespace leapquant::cuda
