@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kName[] = "cuda";
 constexpr int kOldestArchitecture = 80;
-constexpr uintptr_t kAlignment = 16;  // of every tensor and stride: the kernel copies 16 bytes at a time
+constexpr int64_t kAlignment = 16;  // of every tensor and stride: the kernel copies 16 bytes at a time
 
 // "sm_90", or nothing when device 0 is missing or too old.
 const char* target_names() {
@@ -40,76 +40,45 @@ ProgramBytes in_bytes(const Strided<T>& tensor) {
   return {reinterpret_cast<char*>(tensor.base), tensor.item_stride * size, tensor.head_stride * size};
 }
 
-CheckpointBytes in_bytes(const CheckpointView& view) {
-  return {in_bytes(view.codes),
-          in_bytes(view.key_scale),
-          in_bytes(view.value_scale),
-          in_bytes(view.key_factor),
-          in_bytes(view.value_factor),
-          view.key_factor_row * int64_t{sizeof(Half)},
-          view.value_factor_row * int64_t{sizeof(Half)}};
-}
-
 FlushArguments arguments_of(const FlushPlan& plan) {
-  return {in_bytes(plan.source),
-          in_bytes(plan.target),
-          in_bytes(plan.window.window_key),
-          in_bytes(plan.window.window_update),
-          in_bytes(plan.window.window_weight),
-          in_bytes(plan.window.window_gate),
-          in_bytes(plan.window.log_decay),
+  constexpr int64_t kHalfBytes = sizeof(Half);
+  return {{in_bytes(plan.source.codes), in_bytes(plan.source.key_scale), in_bytes(plan.source.value_scale),
+           in_bytes(plan.source.key_factor), in_bytes(plan.source.value_factor), in_bytes(plan.window.window_key),
+           in_bytes(plan.window.window_update), in_bytes(plan.window.window_weight), in_bytes(plan.window.window_gate),
+           in_bytes(plan.window.log_decay), in_bytes(plan.target.codes), in_bytes(plan.target.key_scale),
+           in_bytes(plan.target.value_scale), in_bytes(plan.target.key_factor), in_bytes(plan.target.value_factor)},
+          plan.source.key_factor_row * kHalfBytes,
+          plan.source.value_factor_row * kHalfBytes,
+          plan.target.key_factor_row * kHalfBytes,
+          plan.target.value_factor_row * kHalfBytes,
           plan.start_basis,
-          plan.programs(),
-          plan.geometry.num_heads,
           plan.geometry.rank,
-          plan.in_place ? plan.due.slot_index : nullptr,
-          in_bytes(plan.due.fill_count),
-          plan.due.num_slots,
-          plan.in_place ? plan.due.errors->first_position : nullptr};
+          {plan.in_place ? plan.due.slot_index : nullptr, in_bytes(plan.due.fill_count), plan.due.num_slots,
+           plan.programs(), plan.geometry.num_heads, plan.in_place ? plan.due.errors->first_position : nullptr}};
 }
 
-// Where a tensor's programs begin must be a multiple of 16 bytes. Strides over a single program don't matter.
-class AlignmentCheck {
- public:
-  explicit AlignmentCheck(const FlushPlan& plan)
-      : items_(plan.in_place ? plan.due.num_slots : plan.batch), heads_(plan.geometry.num_heads) {}
-
-  void tensor(const char* name, const ProgramBytes& bytes, int64_t rows = 1, int64_t row_stride = 0) {
-    const bool aligned = reinterpret_cast<uintptr_t>(bytes.base) % kAlignment == 0 &&
-                         (items_ == 1 || bytes.item_stride % int64_t{kAlignment} == 0) &&
-                         (heads_ == 1 || bytes.head_stride % int64_t{kAlignment} == 0) &&
-                         (rows == 1 || row_stride % int64_t{kAlignment} == 0);
-    if (aligned || !status_.ok()) return;
-    status_ = unsupported(std::string("backend 'cuda' needs every program of tensor '") + name +
-                          "' at a multiple of 16 bytes; copy it to aligned memory");
-  }
-
-  void checkpoint(const std::string& prefix, const CheckpointBytes& bytes, int32_t rank) {
-    tensor((prefix + "codes").c_str(), bytes.codes);
-    tensor((prefix + "s_k").c_str(), bytes.key_scale);
-    tensor((prefix + "s_v").c_str(), bytes.value_scale);
-    tensor((prefix + "u").c_str(), bytes.key_factor, rank, bytes.key_factor_row);
-    tensor((prefix + "q").c_str(), bytes.value_factor, rank, bytes.value_factor_row);
-  }
-
-  Status take() { return std::move(status_); }
-
- private:
-  int64_t items_;
-  int64_t heads_;
-  Status status_;
-};
-
+// Every program of a tensor must begin at a multiple of 16 bytes. Strides over a single program don't matter.
 Status check_alignment(const FlushPlan& plan, const FlushArguments& arguments) {
-  AlignmentCheck check(plan);
-  check.checkpoint("", arguments.source, plan.geometry.rank);
-  if (!plan.in_place) check.checkpoint("result.", arguments.target, plan.geometry.rank);
-  check.tensor("kbuf", arguments.window_key);
-  check.tensor("ubuf", arguments.window_update);
-  check.tensor("w", arguments.window_weight);
-  check.tensor("gbuf", arguments.window_gate);
-  check.tensor("pcum", arguments.log_decay);
-  return check.take();
+  constexpr const char* kNames[kTensorCount] = {"codes",        "s_k",        "s_v",        "u",        "q",
+                                                "kbuf",         "ubuf",       "w",          "gbuf",     "pcum",
+                                                "result.codes", "result.s_k", "result.s_v", "result.u", "result.q"};
+  int64_t rows[kTensorCount] = {};
+  rows[kKeyFactor] = arguments.key_factor_row;
+  rows[kValueFactor] = arguments.value_factor_row;
+  rows[kTargetKeyFactor] = arguments.target_key_factor_row;
+  rows[kTargetValueFactor] = arguments.target_value_factor_row;
+  const int64_t items = plan.in_place ? plan.due.num_slots : plan.batch;
+  for (int i = 0; i < kTensorCount; ++i) {
+    const ProgramBytes& tensor = arguments.tensor[i];
+    int64_t misaligned = static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.base) % kAlignment);
+    if (items > 1) misaligned |= tensor.item_stride % kAlignment;
+    if (plan.geometry.num_heads > 1) misaligned |= tensor.head_stride % kAlignment;
+    if (plan.geometry.rank > 1) misaligned |= rows[i] % kAlignment;
+    if (misaligned == 0) continue;
+    return unsupported(std::string("backend 'cuda' needs every program of tensor '") + kNames[i] +
+                       "' at a multiple of 16 bytes; copy it to aligned memory");
+  }
+  return {};
 }
 
 class CudaBackend final : public Backend {

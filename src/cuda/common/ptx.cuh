@@ -99,6 +99,11 @@ __device__ __forceinline__ uint32_t split_bfloat(float x) {
   const float hi = __uint_as_float(pack_bfloat(x, 0.0f) << 16);
   return pack_bfloat(hi, x - hi);
 }
+// What split_bfloat leaves, below 2^-24 of x, beside a zero.
+__device__ __forceinline__ uint32_t third_bfloat(float x) {
+  const float2 terms = unpack_bfloat(split_bfloat(x));
+  return pack_bfloat(x - terms.x - terms.y, 0.0f);
+}
 __device__ __forceinline__ float2 unpack_half(uint32_t packed) {
   return __half22float2(*reinterpret_cast<const __half2*>(&packed));
 }
@@ -122,10 +127,17 @@ __device__ __forceinline__ uint32_t codes_to_halves(uint32_t flipped) {
   const __half2 codes = __hsub2(*reinterpret_cast<const __half2*>(&biased), *reinterpret_cast<const __half2*>(&bias));
   return *reinterpret_cast<const uint32_t*>(&codes);
 }
-// ... and as fp32: 0x4B0000xx is 2^23 + xx.
+// ... and one of four as fp32: 0x4B0000xx is 2^23 + xx. The conversion instruction is slower.
 template <uint32_t kByte>
 __device__ __forceinline__ float code_to_float(uint32_t flipped) {
   return __uint_as_float(__byte_perm(flipped, 0x4B000000u, 0x7440u | kByte)) - 8388736.0f;
+}
+
+// x / 127, correctly rounded where neither result nor remainder is subnormal.
+__device__ __forceinline__ float divide_by_127(float x) {
+  const float reciprocal = 1.0f / 127.0f;
+  const float quotient = x * reciprocal;
+  return fmaf(fmaf(-127.0f, quotient, x), reciprocal, quotient);
 }
 
 // ---- powers of two -----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ static_assert(kDim == 16 * kWarps);
 // Programs that one pass over the counters looks at, and how many of them one block can be given.
 inline constexpr int kScanRounds = 16;
 inline constexpr int kScanChunk = kScanRounds * kThreads;
-inline constexpr int kListLength = 1024;
+inline constexpr int kListLength = 512;
 inline constexpr int kSmallestListGrid = kScanChunk / kListLength;
 
 // A tensor of [items, heads] programs; strides in bytes.
@@ -27,33 +27,45 @@ struct ProgramBytes {
   int64_t head_stride;
 };
 
-struct CheckpointBytes {
-  ProgramBytes codes;
-  ProgramBytes key_scale;
-  ProgramBytes value_scale;
-  ProgramBytes key_factor;
-  ProgramBytes value_factor;
-  int64_t key_factor_row;
-  int64_t value_factor_row;
+// The tensors of a flush. In place, targets are their sources.
+enum Tensor {
+  kCodes,
+  kKeyScale,
+  kValueScale,
+  kKeyFactor,
+  kValueFactor,
+  kWindowKey,
+  kWindowUpdate,
+  kWindowWeight,
+  kWindowGate,
+  kLogDecay,
+  kTargetCodes,
+  kTargetKeyScale,
+  kTargetValueScale,
+  kTargetKeyFactor,
+  kTargetValueFactor,
+  kTensorCount
+};
+
+// Which programs are due, in place.
+struct Selection {
+  const int32_t* slot_index;  // [batch]; null in the functional form: every program is due
+  ProgramBytes fill_count;
+  int64_t num_slots;
+  int64_t programs;  // batch x heads
+  int32_t heads;
+  int32_t* first_error_position;  // of ErrorWord
 };
 
 struct FlushArguments {
-  CheckpointBytes source;
-  CheckpointBytes target;
-  ProgramBytes window_key;
-  ProgramBytes window_update;
-  ProgramBytes window_weight;
-  ProgramBytes window_gate;
-  ProgramBytes log_decay;
+  ProgramBytes tensor[kTensorCount];
+  int64_t key_factor_row;  // bytes from one factor to the next
+  int64_t value_factor_row;
+  int64_t target_key_factor_row;
+  int64_t target_value_factor_row;
   const float* start_basis;  // [V, R]
-  int64_t programs;          // batch x heads
-  int32_t heads;
   int32_t rank;
-  // In place only; slot_index is null in the functional form.
-  const int32_t* slot_index;  // [batch]
-  ProgramBytes fill_count;
-  int64_t num_slots;
-  int32_t* first_error_position;  // of ErrorWord
+  Selection selection;
 };
 
 }  // namespace leapquant::cuda

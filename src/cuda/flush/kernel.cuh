@@ -12,8 +12,9 @@
 //   step 3  E = S - q'ᵀ u', key scales, value scales, codes
 //
 // Codes are exact in fp16, so only the thin operand is split, into two halves side by side (hi, lo, hi, lo, ...) under a
-// power of two. The parts of A and B are bfloats, split likewise where they are not exact. Warp w owns the key columns
-// 16 w ... 16 w + 15: Z, U and the column sums need no other warp; Y and the row maxima do.
+// power of two. The parts of A and B are bfloats, split likewise where they are not exact: into two terms for E, into
+// three (24 bits) for the iteration, where a state with one dominant direction magnifies every error. Warp w owns the key
+// columns 16 w ... 16 w + 15: Z, U and the column sums need no other warp; Y and the row maxima do.
 //
 // Lanes: g = lane / 4, t = lane % 4. In fragments whose rows (or columns) are key columns, slot s < 8 is column 2 s of
 // the warp's 16 and slot 8 + s is column 2 s + 1. Thin results: a thread holds factor r = t (and t + 4) of two columns
@@ -42,6 +43,18 @@ struct alignas(128) Stage {
   float window_weight[kEntries];
 };
 
+// The programs of one block: those whose rank among the due programs is the block's number modulo the grid. Every block
+// scans all counters in the same order.
+struct DueList {
+  int64_t scanned;         // programs scanned so far
+  int64_t first_position;  // of the chunk that the list is about
+  uint32_t first_head;
+  uint32_t phase;  // rank, counted from `scanned` on, of this block's next program
+  int32_t slot[kListLength];
+  uint16_t offset[kListLength];  // from the chunk's first program
+  uint32_t count[kScanRounds * kWarps];
+};
+
 template <int kColumns>
 struct SharedStorage {
   static constexpr int kTiles = kColumns / 4;  // tiles of 8 thin columns: hi and lo of 4 factors
@@ -49,24 +62,22 @@ struct SharedStorage {
   uint16_t old_factor[2 * kColumns * kDim];  // old q as bfloats: hi rows, then lo rows; swizzled
   uint16_t thin[kTiles][kDim][8];            // s_v q0 or s_v Q, as halves
   uint16_t new_factor[kDim][8];              // -q' by rows; columns beyond kColumns stay zero
-  uint16_t window_thin[kTiles][kEntries][8];  // Aᵀx or B P, as bfloats
-  uint16_t factor_thin[kTiles][16][8];
+  uint16_t window_thin[2][kTiles][kEntries][8];  // Aᵀx or B P, as bfloats: hi and lo; third term and nothing
+  uint16_t factor_thin[2][kTiles][16][8];
   union {
     float2 product[kWarps][kTiles][8][32];  // each warp's part of Y; from the products to their sum
     float column[kDim][kColumns];           // slow orthonormalization: at other times
   };
   float2 window_part[kWarps][kTiles][32];  // each warp's part of Aᵀx or B P
   float2 factor_part[kWarps][kTiles][32];
-  float gram_part[2][kWarps][kColumns * kColumns];
+  alignas(16) float gram_part[2][kWarps][kColumns * kColumns];
   int gram_field[2][kWarps];
-  float gram[kWarps][kColumns * kColumns];     // each warp's copy
-  float inverse[kWarps][kColumns * kColumns];
   float code_scale[kDim];
   uint32_t row_largest[kDim];  // bits of non-negative floats, which order like integers
   int non_finite;
   float start_largest[kWarps][kColumns];
-  uint32_t scan_count[kScanRounds * kWarps];
-  uint16_t list[kListLength];
+  DueList due;
+  char* address[2][kTensorCount];  // of the programs of the two stages
 };
 
 struct Program {
@@ -87,48 +98,60 @@ __device__ __forceinline__ uint32_t swizzled(int row, int chunk, int row_bytes) 
 
 // ---- selection -----------------------------------------------------------------------------------------------------
 
-// The programs of one block: those whose rank among the due programs is the block's number modulo the grid. Every block
-// scans all counters in the same order; all members are uniform over the block.
-struct DueList {
-  int64_t scanned = 0;    // programs scanned so far
-  int64_t base = 0;       // program of list offset 0
-  uint32_t phase = 0;     // rank, counted from `scanned` on, of this block's next program
-  uint32_t length = 0;
-  uint32_t next = 0;
-
-  __device__ explicit DueList(uint32_t block) : phase(block) {}
-};
-
-// One chunk of counters into the list. Ends with a barrier.
-template <int kColumns>
-__device__ void scan_chunk(const FlushArguments& arguments, SharedStorage<kColumns>& smem, DueList& due) {
+// One chunk of counters into the list; its length. Ends with a barrier.
+__device__ __noinline__ uint32_t scan_chunk(const Selection selection, DueList& due) {
   const uint32_t lane = threadIdx.x % 32;
   const uint32_t warp = threadIdx.x / 32;
-  const int64_t first_position = due.scanned / arguments.heads;
-  const uint32_t first_head = static_cast<uint32_t>(due.scanned - first_position * arguments.heads);
-  const int64_t left = arguments.programs - due.scanned;
-  uint32_t mask[kScanRounds];
+  const auto heads = static_cast<uint32_t>(selection.heads);
+  const int64_t first_position = due.scanned / selection.heads;
+  const auto first_head = static_cast<uint32_t>(due.scanned - first_position * selection.heads);
+  const int64_t left = selection.programs - due.scanned;
+  const uint32_t phase = due.phase;
+  // One division for the first round; the later ones step on by kThreads programs.
+  const uint32_t step_positions = kThreads / heads;
+  const uint32_t step_heads = kThreads % heads;
+  const auto step_on = [&](int64_t& position, uint32_t& head) {
+    position += step_positions;
+    head += step_heads;
+    if (head < heads) return;
+    head -= heads;
+    ++position;
+  };
+  const uint32_t own_positions = (first_head + threadIdx.x) / heads;
+  const int64_t own_position = first_position + own_positions;
+  const uint32_t own_head = first_head + threadIdx.x - own_positions * heads;
+  // All indices first, then all counters: two latencies for the chunk.
+  int32_t slot[kScanRounds];
+  int64_t position = own_position;
+  uint32_t head = own_head;
 #pragma unroll
   for (int round = 0; round < kScanRounds; ++round) {
-    const uint32_t offset = round * kThreads + threadIdx.x;
-    bool is_due = false;
-    if (offset < left) {
-      const uint32_t heads_on = first_head + offset;
-      const uint32_t positions_on = heads_on / static_cast<uint32_t>(arguments.heads);
-      const int64_t position = first_position + positions_on;
-      const int64_t slot = arguments.slot_index[position];
-      if (slot >= arguments.num_slots) {
-        if (blockIdx.x == 0) atomicMin(arguments.first_error_position + 0, static_cast<int>(position));
-      } else if (slot > 0) {
-        const Program program{position, slot, heads_on - positions_on * static_cast<uint32_t>(arguments.heads)};
-        is_due = *reinterpret_cast<const int32_t*>(at(arguments.fill_count, program)) == kEntries;
-      }
+    slot[round] = round * kThreads + threadIdx.x < left ? selection.slot_index[position] : 0;
+    step_on(position, head);
+  }
+  int32_t count[kScanRounds];
+  position = own_position;
+  head = own_head;
+#pragma unroll
+  for (int round = 0; round < kScanRounds; ++round) {
+    const bool inside = slot[round] > 0 && slot[round] < selection.num_slots;
+    count[round] = inside ? *reinterpret_cast<const int32_t*>(at(selection.fill_count, {0, slot[round], head})) : 0;
+    step_on(position, head);
+  }
+  uint32_t mask[kScanRounds];
+  position = own_position;
+  head = own_head;
+#pragma unroll
+  for (int round = 0; round < kScanRounds; ++round) {
+    mask[round] = __ballot_sync(kFullWarp, count[round] == kEntries);
+    if (slot[round] >= selection.num_slots && blockIdx.x == 0) {
+      atomicMin(selection.first_error_position + 0, static_cast<int>(position));
     }
-    mask[round] = __ballot_sync(kFullWarp, is_due);
+    step_on(position, head);
   }
   if (lane == 0) {
 #pragma unroll
-    for (int round = 0; round < kScanRounds; ++round) smem.scan_count[round * kWarps + warp] = __popc(mask[round]);
+    for (int round = 0; round < kScanRounds; ++round) due.count[round * kWarps + warp] = __popc(mask[round]);
   }
   __syncthreads();
   // Every warp makes the prefix sums of the 128 counts for itself: four a lane.
@@ -138,7 +161,7 @@ __device__ void scan_chunk(const FlushArguments& arguments, SharedStorage<kColum
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     counts[i] = sum;
-    sum += smem.scan_count[lane * 4 + i];
+    sum += due.count[lane * 4 + i];
   }
   uint32_t before = sum;
 #pragma unroll
@@ -150,53 +173,65 @@ __device__ void scan_chunk(const FlushArguments& arguments, SharedStorage<kColum
   before -= sum;
 #pragma unroll
   for (int i = 0; i < 4; ++i) counts[i] += before;
-#pragma unroll
-  for (int round = 0; round < kScanRounds; ++round) {
-    // Count number round * 8 + warp: lane 2 round + warp / 4, element warp % 4.
+  if (total > phase) {
     const uint32_t element = warp % 4;
     const uint32_t mine = element == 0 ? counts[0] : element == 1 ? counts[1] : element == 2 ? counts[2] : counts[3];
-    const uint32_t rank = __shfl_sync(kFullWarp, mine, 2 * round + warp / 4) + __popc(mask[round] & ((1u << lane) - 1));
-    if ((mask[round] >> lane & 1u) != 0 && rank >= due.phase && (rank - due.phase) % gridDim.x == 0) {
-      smem.list[(rank - due.phase) / gridDim.x] = static_cast<uint16_t>(round * kThreads + threadIdx.x);
+#pragma unroll
+    for (int round = 0; round < kScanRounds; ++round) {
+      // Count number round * 8 + warp: lane 2 round + warp / 4, element warp % 4.
+      const uint32_t rank =
+          __shfl_sync(kFullWarp, mine, 2 * round + warp / 4) + __popc(mask[round] & ((1u << lane) - 1));
+      if ((mask[round] >> lane & 1u) == 0 || rank < phase) continue;
+      const uint32_t place = (rank - phase) / gridDim.x;
+      if (place * gridDim.x == rank - phase) {
+        due.offset[place] = static_cast<uint16_t>(round * kThreads + threadIdx.x);
+        due.slot[place] = slot[round];
+      }
     }
   }
-  due.length = total > due.phase ? (total - due.phase + gridDim.x - 1) / gridDim.x : 0;
-  due.phase = (due.phase + gridDim.x - total % gridDim.x) % gridDim.x;
-  due.next = 0;
-  due.base = due.scanned;
-  due.scanned += kScanChunk;
+  if (threadIdx.x == 0) {
+    due.phase = (phase + gridDim.x - total % gridDim.x) % gridDim.x;
+    due.first_position = first_position;
+    due.first_head = first_head;
+    due.scanned += kScanChunk;
+  }
   __syncthreads();
+  return total > phase ? (total - phase + gridDim.x - 1) / gridDim.x : 0;
 }
 
+// What is left of the block's list.
+struct ListCursor {
+  uint32_t next = 0;
+  uint32_t length = 0;
+};
+
 // The block's next program. Uniform over the block.
-template <int kColumns>
-__device__ Program next_program(const FlushArguments& arguments, SharedStorage<kColumns>& smem, DueList& due) {
-  int64_t n;
-  if (arguments.slot_index == nullptr) {
-    n = blockIdx.x + int64_t{due.next++} * gridDim.x;
-    if (n >= arguments.programs) return {-1, 0, 0};
-  } else {
-    if (due.next == due.length) {
-      do {
-        if (due.scanned >= arguments.programs) return {-1, 0, 0};
-        __syncthreads();  // the list has been read
-        scan_chunk(arguments, smem, due);
-      } while (due.length == 0);
-    }
-    n = due.base + smem.list[due.next++];
+__device__ __forceinline__ Program next_program(const Selection& selection, DueList& due, ListCursor& cursor) {
+  if (selection.slot_index == nullptr) {
+    const int64_t n = blockIdx.x + int64_t{cursor.next++} * gridDim.x;
+    if (n >= selection.programs) return {-1, 0, 0};
+    const int64_t position = n / selection.heads;
+    return {position, position, n - position * selection.heads};
   }
-  const int64_t position = n / arguments.heads;
-  const int64_t head = n - position * arguments.heads;
-  return {position, arguments.slot_index == nullptr ? position : int64_t{arguments.slot_index[position]}, head};
+  while (cursor.next == cursor.length) {
+    if (due.scanned >= selection.programs) return {-1, 0, 0};
+    __syncthreads();  // the list has been read
+    cursor = {0, scan_chunk(selection, due)};
+  }
+  const uint32_t heads_on = due.first_head + due.offset[cursor.next];
+  const uint32_t positions_on = heads_on / static_cast<uint32_t>(selection.heads);
+  const int64_t slot = due.slot[cursor.next++];
+  return {due.first_position + positions_on, slot, heads_on - positions_on * static_cast<uint32_t>(selection.heads)};
 }
 
 // ---- load ------------------------------------------------------------------------------------------------------------
 
 template <int kColumns>
-__device__ __forceinline__ void load_program(const FlushArguments& arguments, Stage<kColumns>& stage,
-                                             const Program& program) {
+__device__ __forceinline__ void load_program(const FlushArguments& arguments, SharedStorage<kColumns>& smem, int turn) {
+  Stage<kColumns>& stage = smem.stage[turn];
+  char* const* const address = smem.address[turn];
   const int thread = threadIdx.x;
-  const char* codes = at(arguments.source.codes, program);
+  const char* codes = address[kCodes];
 #pragma unroll
   for (int i = 0; i < kDim * kDim / 16 / kThreads; ++i) {
     const int chunk = thread + i * kThreads;
@@ -205,32 +240,25 @@ __device__ __forceinline__ void load_program(const FlushArguments& arguments, St
   const int row = thread / 16;
   const uint32_t place = swizzled(row, thread % 16, 2 * kDim);
   static_assert(kEntries * kDim * 2 / 16 == kThreads);
-  copy_async16(shared_address(stage.window_key) + place, at(arguments.window_key, program) + thread * 16);
-  copy_async16(shared_address(stage.window_update) + place, at(arguments.window_update, program) + thread * 16);
-  copy_async16(shared_address(stage.window_gate) + place, at(arguments.window_gate, program) + thread * 16);
-  if (row < kColumns) {
-    if (row < arguments.rank) {
-      copy_async16(shared_address(stage.key_factor) + place, at(arguments.source.key_factor, program) +
-                                                                 row * arguments.source.key_factor_row +
-                                                                 (thread % 16) * 16);
-    }
-  } else if (row - kColumns < arguments.rank) {
-    const int factor = row - kColumns;
-    copy_async16(shared_address(stage.value_factor) + swizzled(factor, thread % 16, 2 * kDim),
-                 at(arguments.source.value_factor, program) + factor * arguments.source.value_factor_row +
-                     (thread % 16) * 16);
+  copy_async16(shared_address(stage.window_key) + place, address[kWindowKey] + thread * 16);
+  copy_async16(shared_address(stage.window_update) + place, address[kWindowUpdate] + thread * 16);
+  copy_async16(shared_address(stage.window_gate) + place, address[kWindowGate] + thread * 16);
+  if (row < arguments.rank) {
+    copy_async16(shared_address(stage.key_factor) + place,
+                 address[kKeyFactor] + row * arguments.key_factor_row + (thread % 16) * 16);
+    copy_async16(shared_address(stage.value_factor) + place,
+                 address[kValueFactor] + row * arguments.value_factor_row + (thread % 16) * 16);
   }
-  if (thread < 32) {
-    copy_async16(shared_address(stage.key_scale) + thread * 16, at(arguments.source.key_scale, program) + thread * 16);
-  } else if (thread < 64) {
-    copy_async16(shared_address(stage.value_scale) + (thread - 32) * 16,
-                 at(arguments.source.value_scale, program) + (thread - 32) * 16);
-  } else if (thread < 96) {
-    copy_async16(shared_address(stage.log_decay) + (thread - 64) * 16,
-                 at(arguments.log_decay, program) + (thread - 64) * 16);
-  } else if (thread < 100) {
-    copy_async16(shared_address(stage.window_weight) + (thread - 96) * 16,
-                 at(arguments.window_weight, program) + (thread - 96) * 16);
+  const int part = thread - 128;
+  const int lane = thread % 32;
+  if (part >= 96) {
+    if (lane < 4) copy_async16(shared_address(stage.window_weight) + lane * 16, address[kWindowWeight] + lane * 16);
+  } else if (part >= 64) {
+    copy_async16(shared_address(stage.log_decay) + lane * 16, address[kLogDecay] + lane * 16);
+  } else if (part >= 32) {
+    copy_async16(shared_address(stage.value_scale) + lane * 16, address[kValueScale] + lane * 16);
+  } else if (part >= 0) {
+    copy_async16(shared_address(stage.key_scale) + lane * 16, address[kKeyScale] + lane * 16);
   }
 }
 
@@ -242,7 +270,9 @@ template <int kColumns>
 struct KeySide {
   uint32_t window_hi[2][2];  // [column][inner half]
   uint32_t window_lo[2][2];
+  uint32_t window_third[2][2];
   uint32_t factor[2][kColumns / 4];  // rank 4: inner indices (hi 0-3 | lo 0-3); rank 8: [0] hi 0-7, [1] lo 0-7
+  uint32_t factor_third[2];          // rank 4: (third term 0-3 | zero)
   float code_scale[2];               // c
 };
 
@@ -298,15 +328,21 @@ __device__ __forceinline__ void prepare_keys(const Stage<kColumns>& stage, int w
     keys.window_hi[1][half] = pack_bfloat(value[0].y, value[1].y);
     const float2 hi_x = unpack_bfloat(keys.window_hi[0][half]);
     const float2 hi_y = unpack_bfloat(keys.window_hi[1][half]);
-    keys.window_lo[0][half] = pack_bfloat(value[0].x - hi_x.x, value[1].x - hi_x.y);
-    keys.window_lo[1][half] = pack_bfloat(value[0].y - hi_y.x, value[1].y - hi_y.y);
+    const float2 rest_x = make_float2(value[0].x - hi_x.x, value[1].x - hi_x.y);
+    const float2 rest_y = make_float2(value[0].y - hi_y.x, value[1].y - hi_y.y);
+    keys.window_lo[0][half] = pack_bfloat(rest_x.x, rest_x.y);
+    keys.window_lo[1][half] = pack_bfloat(rest_y.x, rest_y.y);
+    const float2 lo_x = unpack_bfloat(keys.window_lo[0][half]);
+    const float2 lo_y = unpack_bfloat(keys.window_lo[1][half]);
+    keys.window_third[0][half] = pack_bfloat(rest_x.x - lo_x.x, rest_x.y - lo_x.y);
+    keys.window_third[1][half] = pack_bfloat(rest_y.x - lo_y.x, rest_y.y - lo_y.y);
   }
   const float2 log_decay = *reinterpret_cast<const float2*>(stage.log_decay + column);
   const float2 key_scale = *reinterpret_cast<const float2*>(stage.key_scale + column);
   const float decay_x = expf(log_decay.x);
   const float decay_y = expf(log_decay.y);
-  keys.code_scale[0] = key_scale.x / 127.0f * decay_x;
-  keys.code_scale[1] = key_scale.y / 127.0f * decay_y;
+  keys.code_scale[0] = divide_by_127(key_scale.x) * decay_x;
+  keys.code_scale[1] = divide_by_127(key_scale.y) * decay_y;
   const int factor = 2 * t % kColumns;
   const float2 first = unpack_half(load(stage.key_factor, factor));
   const float2 second = unpack_half(load(stage.key_factor, factor + 1));
@@ -315,9 +351,13 @@ __device__ __forceinline__ void prepare_keys(const Stage<kColumns>& stage, int w
   for (int i = 0; i < 2; ++i) {
     const uint32_t hi = pack_bfloat(old[i][0], old[i][1]);
     const float2 rounded = unpack_bfloat(hi);
-    const uint32_t lo = pack_bfloat(old[i][0] - rounded.x, old[i][1] - rounded.y);
+    const float2 rest = make_float2(old[i][0] - rounded.x, old[i][1] - rounded.y);
+    const uint32_t lo = pack_bfloat(rest.x, rest.y);
+    const float2 rounded_rest = unpack_bfloat(lo);
+    keys.factor_third[i] = pack_bfloat(rest.x - rounded_rest.x, rest.y - rounded_rest.y);
     if constexpr (kColumns == 4) {
       keys.factor[i][0] = t < 2 ? hi : lo;
+      if (t >= 2) keys.factor_third[i] = 0;
     } else {
       keys.factor[i][0] = hi;
       keys.factor[i][1] = lo;
@@ -354,13 +394,20 @@ __device__ __forceinline__ void prepare_values(Stage<kColumns>& stage, SharedSto
 
 // ---- thin products of the rank-20 part ---------------------------------------------------------------------------------
 
+// A thin operand of 16 rows as fragments: (hi, lo) of every column side by side, and (third term, nothing).
+template <int kColumns>
+struct Operand {
+  uint32_t split[kColumns / 4][2];
+  uint32_t third[kColumns / 4][2];
+};
+
 // Sums hi and lo of an accumulator pair.
 __device__ __forceinline__ float2 joined(const float (&c)[4]) { return make_float2(c[0] + c[1], c[2] + c[3]); }
 
 // This warp's part of Aᵀ x: x as fragments over its own 16 value channels.
 template <int kColumns>
 __device__ __forceinline__ void project_values(const Stage<kColumns>& stage, SharedStorage<kColumns>& smem, int warp,
-                                               int lane, const uint32_t (&x)[kColumns / 4][2]) {
+                                               int lane, const Operand<kColumns>& x) {
   uint32_t window[4];
   const int matrix = lane / 8;
   const int row = lane % 8 + (matrix & 1) * 8;
@@ -380,10 +427,12 @@ __device__ __forceinline__ void project_values(const Stage<kColumns>& stage, Sha
 #pragma unroll
   for (int tile = 0; tile < kColumns / 4; ++tile) {
     float c[4] = {};
-    multiply_bfloat(c, window[0], window[1], window[2], window[3], x[tile][0], x[tile][1]);
+    multiply_bfloat(c, window[0], window[1], window[2], window[3], x.third[tile][0], x.third[tile][1]);
+    multiply_bfloat(c, window[0], window[1], window[2], window[3], x.split[tile][0], x.split[tile][1]);
     smem.window_part[warp][tile][lane] = joined(c);
     float f[4] = {};
-    multiply_bfloat(f, factor[0], factor[1], factor[2], factor[3], x[tile][0], x[tile][1]);
+    multiply_bfloat(f, factor[0], factor[1], factor[2], factor[3], x.third[tile][0], x.third[tile][1]);
+    multiply_bfloat(f, factor[0], factor[1], factor[2], factor[3], x.split[tile][0], x.split[tile][1]);
     smem.factor_part[warp][tile][lane] = joined(f);
   }
 }
@@ -391,14 +440,18 @@ __device__ __forceinline__ void project_values(const Stage<kColumns>& stage, Sha
 // This warp's part of B P: P as fragments over its own 16 key columns.
 template <int kColumns>
 __device__ __forceinline__ void project_keys(const KeySide<kColumns>& keys, SharedStorage<kColumns>& smem, int warp,
-                                             int lane, const uint32_t (&p)[kColumns / 4][2]) {
+                                             int lane, const Operand<kColumns>& p) {
   uint32_t hi[4];
   uint32_t lo[4];
+  uint32_t third[4];
   uint32_t factor[4];
+  uint32_t factor_third[2];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     hi[i] = transpose_matrix(keys.window_hi[i >> 1][i & 1]);
     lo[i] = transpose_matrix(keys.window_lo[i >> 1][i & 1]);
+    third[i] = transpose_matrix(keys.window_third[i >> 1][i & 1]);
+    if (i < 2) factor_third[i] = transpose_matrix(keys.factor_third[i]);
     if constexpr (kColumns == 4) {
       factor[i] = (i & 1) != 0 ? 0 : transpose_matrix(keys.factor[i >> 1][0]);
     } else {
@@ -408,11 +461,15 @@ __device__ __forceinline__ void project_keys(const KeySide<kColumns>& keys, Shar
 #pragma unroll
   for (int tile = 0; tile < kColumns / 4; ++tile) {
     float c[4] = {};
-    multiply_bfloat(c, hi[0], hi[1], hi[2], hi[3], p[tile][0], p[tile][1]);
-    multiply_bfloat(c, lo[0], lo[1], lo[2], lo[3], p[tile][0], p[tile][1]);
+    multiply_bfloat(c, hi[0], hi[1], hi[2], hi[3], p.third[tile][0], p.third[tile][1]);
+    multiply_bfloat(c, third[0], third[1], third[2], third[3], p.split[tile][0], p.split[tile][1]);
+    multiply_bfloat(c, lo[0], lo[1], lo[2], lo[3], p.split[tile][0], p.split[tile][1]);
+    multiply_bfloat(c, hi[0], hi[1], hi[2], hi[3], p.split[tile][0], p.split[tile][1]);
     smem.window_part[warp][tile][lane] = joined(c);
     float f[4] = {};
-    multiply_bfloat(f, factor[0], factor[1], factor[2], factor[3], p[tile][0], p[tile][1]);
+    multiply_bfloat(f, factor[0], factor[1], factor[2], factor[3], p.third[tile][0], p.third[tile][1]);
+    multiply_bfloat(f, factor_third[0], 0, factor_third[1], 0, p.split[tile][0], p.split[tile][1]);
+    multiply_bfloat(f, factor[0], factor[1], factor[2], factor[3], p.split[tile][0], p.split[tile][1]);
     smem.factor_part[warp][tile][lane] = joined(f);
   }
 }
@@ -429,8 +486,9 @@ __device__ __forceinline__ void sum_parts(SharedStorage<kColumns>& smem) {
     float sum = 0;
 #pragma unroll
     for (int warp = 0; warp < kWarps; ++warp) sum += element(smem.window_part[warp][tile][lane], thread % 2);
-    *reinterpret_cast<uint32_t*>(&smem.window_thin[tile][lane / 4 + 8 * (thread % 2)][2 * (lane % 4)]) =
-        split_bfloat(sum);
+    const int row = lane / 4 + 8 * (thread % 2);
+    *reinterpret_cast<uint32_t*>(&smem.window_thin[0][tile][row][2 * (lane % 4)]) = split_bfloat(sum);
+    *reinterpret_cast<uint32_t*>(&smem.window_thin[1][tile][row][2 * (lane % 4)]) = third_bfloat(sum);
   } else if (thread - 64 * kTiles < kColumns * kColumns) {
     const int i = thread - 64 * kTiles;
     const int old = i / kColumns;
@@ -446,19 +504,22 @@ __device__ __forceinline__ void sum_parts(SharedStorage<kColumns>& smem) {
         sum += pair.x + pair.y;
       }
     }
-    const uint32_t split = split_bfloat(sum);
-    *reinterpret_cast<uint32_t*>(&smem.factor_thin[tile][old][2 * column]) = split;
-    *reinterpret_cast<uint32_t*>(&smem.factor_thin[tile][old + kColumns][2 * column]) = split;
+    const uint32_t term[2] = {split_bfloat(sum), third_bfloat(sum)};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      *reinterpret_cast<uint32_t*>(&smem.factor_thin[i][tile][old][2 * column]) = term[i];
+      *reinterpret_cast<uint32_t*>(&smem.factor_thin[i][tile][old + kColumns][2 * column]) = term[i];
+    }
   }
 }
 
-// The summed thin operands as fragments; their inner index is the entry, or the old factor (hi rows, lo rows; at rank 4
-// the upper half is zero).
+// The summed thin operands as fragments, [2] and [3] their third terms; the inner index is the entry, or the old factor
+// (hi rows, lo rows; at rank 4 the upper half is zero).
 template <int kColumns>
 __device__ __forceinline__ void load_thin(const SharedStorage<kColumns>& smem, int tile, int lane,
-                                          uint32_t (&window)[2], uint32_t (&factor)[2]) {
-  load_transposed(window, shared_address(&smem.window_thin[tile][lane % 16][0]));
-  load_transposed(factor, shared_address(&smem.factor_thin[tile][lane % 16][0]));
+                                          uint32_t (&window)[4], uint32_t (&factor)[4]) {
+  load_transposed(window, shared_address(&smem.window_thin[lane / 16][tile][lane % 16][0]));
+  load_transposed(factor, shared_address(&smem.factor_thin[lane / 16][tile][lane % 16][0]));
 }
 
 // Bᵀ x for the warp's key columns.
@@ -467,20 +528,27 @@ __device__ __forceinline__ void expand_keys(const KeySide<kColumns>& keys, const
                                             int lane, float (&result)[kColumns / 4][2]) {
 #pragma unroll
   for (int tile = 0; tile < kColumns / 4; ++tile) {
-    uint32_t window[2];
-    uint32_t factor[2];
+    uint32_t window[4];
+    uint32_t factor[4];
     load_thin(smem, tile, lane, window, factor);
     float c[4] = {};
-    multiply_bfloat(c, keys.window_hi[0][0], keys.window_hi[1][0], keys.window_hi[0][1], keys.window_hi[1][1],
-                    window[0], window[1]);
-    multiply_bfloat(c, keys.window_lo[0][0], keys.window_lo[1][0], keys.window_lo[0][1], keys.window_lo[1][1],
-                    window[0], window[1]);
-    if constexpr (kColumns == 4) {
-      multiply_bfloat(c, keys.factor[0][0], keys.factor[1][0], 0, 0, factor[0], 0);
-    } else {
-      multiply_bfloat(c, keys.factor[0][0], keys.factor[1][0], keys.factor[0][1], keys.factor[1][1], factor[0],
-                      factor[1]);
-    }
+    const auto window_term = [&](const uint32_t(&side)[2][2], uint32_t low, uint32_t high) {
+      multiply_bfloat(c, side[0][0], side[1][0], side[0][1], side[1][1], low, high);
+    };
+    window_term(keys.window_hi, window[2], window[3]);
+    window_term(keys.window_third, window[0], window[1]);
+    window_term(keys.window_lo, window[0], window[1]);
+    window_term(keys.window_hi, window[0], window[1]);
+    float f[4] = {};
+    const auto factor_term = [&](uint32_t low, uint32_t high) {
+      multiply_bfloat(f, keys.factor[0][0], keys.factor[1][0], kColumns == 4 ? 0 : keys.factor[0][kColumns / 4 - 1],
+                      kColumns == 4 ? 0 : keys.factor[1][kColumns / 4 - 1], low, high);
+    };
+    factor_term(factor[2], factor[3]);
+    multiply_bfloat(f, keys.factor_third[0], keys.factor_third[1], 0, 0, factor[0], factor[1]);
+    factor_term(factor[0], factor[1]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) c[i] += f[i];
     const float2 sum = joined(c);
     result[tile][0] = sum.x;
     result[tile][1] = sum.y;
@@ -507,12 +575,14 @@ __device__ __forceinline__ void expand_values(const Stage<kColumns>& stage, cons
   }
 #pragma unroll
   for (int tile = 0; tile < kColumns / 4; ++tile) {
-    uint32_t window[2];
-    uint32_t factor[2];
+    uint32_t window[4];
+    uint32_t factor[4];
     load_thin(smem, tile, lane, window, factor);
     float c[4] = {};
+    multiply_bfloat(c, update[0], update[1], update[2], update[3], window[2], window[3]);
     multiply_bfloat(c, update[0], update[1], update[2], update[3], window[0], window[1]);
-    multiply_bfloat(c, old[0], old[1], old[2], old[3], factor[0], kColumns == 4 ? 0 : factor[1]);
+    multiply_bfloat(c, old[0], old[1], old[2], old[3], factor[2], factor[3]);
+    multiply_bfloat(c, old[0], old[1], old[2], old[3], factor[0], factor[1]);
     const float2 sum = joined(c);
     result[tile][0] = sum.x;
     result[tile][1] = sum.y;
@@ -616,18 +686,26 @@ __device__ __forceinline__ void write_gram(const Thin<kColumns>& thin, SharedSto
   }
   const int t = lane % 4;
 #pragma unroll
-  for (int x = 0; x < 4; ++x) {
+  for (int a = 0; a < kTiles; ++a) {
 #pragma unroll
     for (int b = 0; b < kTiles; ++b) {
-      const float other0 = __shfl_xor_sync(kFullWarp, own[b][0], x);
-      const float other1 = __shfl_xor_sync(kFullWarp, own[b][1], x);
+      float product[4];  // with the column of lane t ^ x
 #pragma unroll
-      for (int a = 0; a < kTiles; ++a) {
-        float sum = own[a][0] * other0 + own[a][1] * other1;
-#pragma unroll
-        for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(kFullWarp, sum, step);
-        if (lane < 4) smem.gram_part[buffer][warp][(t + 4 * a) * kColumns + (t ^ x) + 4 * b] = sum;
+      for (int x = 0; x < 4; ++x) {
+        product[x] = own[a][0] * __shfl_xor_sync(kFullWarp, own[b][0], x) +
+                     own[a][1] * __shfl_xor_sync(kFullWarp, own[b][1], x);
       }
+      // Halve the products with each exchange: the lane ends with one of the four.
+      const bool upper = (lane & 16) != 0;
+      const bool second = (lane & 8) != 0;
+      const float even = (upper ? product[2] : product[0]) +
+                         __shfl_xor_sync(kFullWarp, upper ? product[0] : product[2], 16);
+      const float odd = (upper ? product[3] : product[1]) +
+                        __shfl_xor_sync(kFullWarp, upper ? product[1] : product[3], 16);
+      float sum = (second ? odd : even) + __shfl_xor_sync(kFullWarp, second ? even : odd, 8);
+      sum += __shfl_xor_sync(kFullWarp, sum, 4);
+      const int x = lane >> 4 << 1 | (lane >> 3 & 1);
+      if ((lane & 4) == 0) smem.gram_part[buffer][warp][(t + 4 * a) * kColumns + (t ^ x) + 4 * b] = sum;
     }
   }
   if (lane == 0) smem.gram_field[buffer][warp] = field;
@@ -636,48 +714,68 @@ __device__ __forceinline__ void write_gram(const Thin<kColumns>& thin, SharedSto
 // How the columns of a thin matrix depend on one another.
 enum class Conditioning { kOrthogonal, kIndependent, kUnclear };
 
-// The sum of the Gram parts and from it the inverse of the Cholesky factor, in this warp's copy; `scale` is the power of
-// two that the thin matrix has in it. Uniform over the block: every warp computes the same from the same numbers.
+// The lane's rows of the inverse of a Cholesky factor: element [a][b][x] is row t + 4 a, column (t ^ x) + 4 b.
 template <int kColumns>
-__device__ __forceinline__ Conditioning factor_gram(SharedStorage<kColumns>& smem, int buffer, int warp, int lane,
-                                                    int rank, float& scale) {
+using InverseRows = float[kColumns / 4][kColumns / 4][4];
+
+// The sum of the Gram parts and from it the inverse of the Cholesky factor; `scale` is the power of two that the thin
+// matrix has in it. Uniform over the block: every warp computes the same from the same numbers.
+template <int kColumns>
+__device__ __forceinline__ Conditioning factor_gram(const SharedStorage<kColumns>& smem, int buffer, int lane, int rank,
+                                                    InverseRows<kColumns>& rows, float& scale) {
+  constexpr int kTiles = kColumns / 4;
   // Relative to the column: fp32 sums resolve a pivot down to about 1e-6 of it.
   constexpr float kClearPivot = 1e-4f;
-  constexpr float kOrthogonalPivot = 0.05f;
+  constexpr float kOrthogonalPivot = 4e-3f;
   // Relative to the largest column, squared: far above kDependentNorm of core/numerics.h.
   constexpr float kClearNorm = 1e-5f;
-  int field = 254;
+  const int t = lane % 4;
+  // Lane 4 w + t starts from rows t (and t + 4) of warp w's part.
+  const int own_field = smem.gram_field[buffer][lane / 4];
+  int field = own_field;
 #pragma unroll
-  for (int other = 0; other < kWarps; ++other) field = min(field, smem.gram_field[buffer][other]);
+  for (int step = 4; step < 32; step *= 2) field = min(field, __shfl_xor_sync(kFullWarp, field, step));
   scale = power_of_field(field);
-  for (int i = lane; i < kColumns * kColumns; i += 32) {
-    float sum = 0;
+  const float weight = power_of_field(127 + 2 * max(field - own_field, -60));
+  float gram[kTiles][kColumns];
 #pragma unroll
-    for (int other = 0; other < kWarps; ++other) {
-      const int power = 2 * max(field - smem.gram_field[buffer][other], -60);
-      sum += smem.gram_part[buffer][other][i] * power_of_field(127 + power);
+  for (int a = 0; a < kTiles; ++a) {
+#pragma unroll
+    for (int j = 0; j < kColumns; j += 4) {
+      const float4 part =
+          *reinterpret_cast<const float4*>(&smem.gram_part[buffer][lane / 4][(t + 4 * a) * kColumns + j]);
+      const float value[4] = {part.x, part.y, part.z, part.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float sum = value[i] * weight;
+#pragma unroll
+        for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(kFullWarp, sum, step);
+        gram[a][j + i] = sum;
+      }
     }
-    smem.gram[warp][i] = sum;
   }
-  __syncwarp();
   float lower[kColumns][kColumns];
-  float inverse[kColumns][kColumns];
+  float inverse[kColumns][kColumns] = {};
+  float diagonal[kColumns];
   float largest = 0;
 #pragma unroll
-  for (int i = 0; i < kColumns; ++i) largest = fmaxf(largest, smem.gram[warp][i * kColumns + i]);
+  for (int i = 0; i < kColumns; ++i) {
+    diagonal[i] = __shfl_sync(kFullWarp, gram[i / 4][i], i % 4);
+    largest = fmaxf(largest, diagonal[i]);
+  }
   bool clear = true;
   bool orthogonal = true;
 #pragma unroll
   for (int i = 0; i < kColumns; ++i) {
 #pragma unroll
     for (int j = 0; j <= i; ++j) {
-      const float whole = smem.gram[warp][i * kColumns + j];
-      float rest = whole;
+      float rest = j == i ? diagonal[i] : __shfl_sync(kFullWarp, gram[i / 4][j], i % 4);
 #pragma unroll
       for (int m = 0; m < j; ++m) rest -= lower[i][m] * lower[j][m];
       if (j < i) {
         lower[i][j] = rest * inverse[j][j];
       } else {
+        const float whole = diagonal[i];
         const bool used = i < rank;
         const bool good = rest >= kClearPivot * whole && whole >= kClearNorm * largest && whole > 0.0f;
         clear = clear && (good || !used);
@@ -693,35 +791,38 @@ __device__ __forceinline__ Conditioning factor_gram(SharedStorage<kColumns>& sme
       inverse[i][j] = -sum * inverse[i][i];
     }
   }
-  if (lane == 0) {
 #pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
+  for (int a = 0; a < kTiles; ++a) {
 #pragma unroll
-      for (int j = 0; j < kColumns; ++j) smem.inverse[warp][i * kColumns + j] = j <= i ? inverse[i][j] : 0.0f;
+    for (int b = 0; b < kTiles; ++b) {
+#pragma unroll
+      for (int x = 0; x < 4; ++x) {
+        const float first = t == 0 ? inverse[4 * a][x + 4 * b] : inverse[4 * a + 1][(1 ^ x) + 4 * b];
+        const float last = t == 2 ? inverse[4 * a + 2][(2 ^ x) + 4 * b] : inverse[4 * a + 3][(3 ^ x) + 4 * b];
+        rows[a][b][x] = t < 2 ? first : last;
+      }
     }
   }
-  __syncwarp();
   return !clear ? Conditioning::kUnclear : orthogonal ? Conditioning::kOrthogonal : Conditioning::kIndependent;
 }
 
 // thin = thin L^-T.
 template <int kColumns>
-__device__ __forceinline__ void apply_inverse(Thin<kColumns>& thin, const SharedStorage<kColumns>& smem, int warp,
-                                              int lane, float scale) {
+__device__ __forceinline__ void apply_inverse(Thin<kColumns>& thin, const InverseRows<kColumns>& rows, float scale) {
   constexpr int kTiles = kColumns / 4;
-  const int t = lane % 4;
   float result[kTiles][2] = {};
 #pragma unroll
   for (int b = 0; b < kTiles; ++b) {
+    const float own0 = thin[b][0] * scale;
+    const float own1 = thin[b][1] * scale;
 #pragma unroll
     for (int x = 0; x < 4; ++x) {
-      const float other0 = __shfl_xor_sync(kFullWarp, thin[b][0] * scale, x);
-      const float other1 = __shfl_xor_sync(kFullWarp, thin[b][1] * scale, x);
+      const float other0 = __shfl_xor_sync(kFullWarp, own0, x);
+      const float other1 = __shfl_xor_sync(kFullWarp, own1, x);
 #pragma unroll
       for (int a = 0; a < kTiles; ++a) {
-        const float m = smem.inverse[warp][(t + 4 * a) * kColumns + (t ^ x) + 4 * b];
-        result[a][0] = fmaf(other0, m, result[a][0]);
-        result[a][1] = fmaf(other1, m, result[a][1]);
+        result[a][0] = fmaf(other0, rows[a][b][x], result[a][0]);
+        result[a][1] = fmaf(other1, rows[a][b][x], result[a][1]);
       }
     }
   }
@@ -795,7 +896,8 @@ __device__ __forceinline__ void orthonormalize(Thin<kColumns>& thin, SharedStora
   const int g = lane / 4;
   const int t = lane % 4;
   float scale;
-  const Conditioning conditioning = factor_gram(smem, buffer, warp, lane, rank, scale);
+  InverseRows<kColumns> rows;
+  const Conditioning conditioning = factor_gram(smem, buffer, lane, rank, rows, scale);
   if (conditioning == Conditioning::kUnclear) {
     __syncthreads();  // smem.product has been read
 #pragma unroll
@@ -814,12 +916,12 @@ __device__ __forceinline__ void orthonormalize(Thin<kColumns>& thin, SharedStora
     __syncthreads();  // before smem.product is written
     return;
   }
-  apply_inverse<kColumns>(thin, smem, warp, lane, scale);
+  apply_inverse<kColumns>(thin, rows, scale);
   if (!exact || conditioning == Conditioning::kOrthogonal) return;
   write_gram<kColumns>(thin, smem, buffer ^ 1, warp, lane);
   __syncthreads();
-  if (factor_gram(smem, buffer ^ 1, warp, lane, rank, scale) == Conditioning::kUnclear) return;
-  apply_inverse<kColumns>(thin, smem, warp, lane, scale);
+  if (factor_gram(smem, buffer ^ 1, lane, rank, rows, scale) == Conditioning::kUnclear) return;
+  apply_inverse<kColumns>(thin, rows, scale);
 }
 
 // ---- compress and quantize ---------------------------------------------------------------------------------------------
@@ -893,31 +995,49 @@ __device__ __forceinline__ void compute_residual(const Stage<kColumns>& stage, c
   }
 }
 
-// s_k' of the thread's four columns, and E / s_k' in place of E. True when a column sum is not finite, which is when the
-// state was not.
-__device__ __forceinline__ bool scale_columns(Residual& residual, float (&key_scale)[4]) {
+// Makes E / s_k' of E. The lane's return value is s_k' of column 4 t + own_column(lane); `non_finite` when that column's
+// sum is not finite, which is when the state was not.
+__device__ __forceinline__ int own_column(int lane) { return 2 * (lane >> 4) + (lane >> 3 & 1); }
+
+__device__ __forceinline__ float scale_columns(Residual& residual, int lane, bool& non_finite) {
   constexpr float kScaleFloor = 1e-12f;
-  bool non_finite = false;
+  float sum[4];
 #pragma unroll
   for (int column = 0; column < 4; ++column) {
     const int i = column & 1;
     const int j = column >> 1;
-    float sum = 0;
+    float even = 0;
+    float odd = 0;
 #pragma unroll
-    for (int tile = 0; tile < 8; ++tile) sum += fabsf(residual[tile][i][j]) + fabsf(residual[tile][i][j + 2]);
+    for (int tile = 0; tile < 8; ++tile) {
+      even += fabsf(residual[tile][i][j]);
+      odd += fabsf(residual[tile][i][j + 2]);
+    }
+    sum[column] = even + odd;
+  }
+  // Halve the columns with each exchange.
+  const bool upper = (lane & 16) != 0;
+  const bool second = (lane & 8) != 0;
+  const float a = (upper ? sum[2] : sum[0]) + __shfl_xor_sync(kFullWarp, upper ? sum[0] : sum[2], 16);
+  const float b = (upper ? sum[3] : sum[1]) + __shfl_xor_sync(kFullWarp, upper ? sum[1] : sum[3], 16);
+  float own = (second ? b : a) + __shfl_xor_sync(kFullWarp, second ? a : b, 8);
+  own += __shfl_xor_sync(kFullWarp, own, 4);
+  non_finite = !(own <= 3.402823466e38f);
+  const float root = sqrtf(own * (1.0f / kDim));
+  const float key_scale = root < kScaleFloor ? kScaleFloor : root;
+  const float own_inverse = 1.0f / key_scale;
 #pragma unroll
-    for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(kFullWarp, sum, step);
-    non_finite = non_finite || !(sum <= 3.402823466e38f);
-    const float root = sqrtf(sum * (1.0f / kDim));
-    key_scale[column] = root < kScaleFloor ? kScaleFloor : root;
-    const float inverse = 1.0f / key_scale[column];
+  for (int column = 0; column < 4; ++column) {
+    const int i = column & 1;
+    const int j = column >> 1;
+    const float inverse = __shfl_sync(kFullWarp, own_inverse, (lane & 3) + 8 * i + 16 * j);
 #pragma unroll
     for (int tile = 0; tile < 8; ++tile) {
       residual[tile][i][j] *= inverse;
       residual[tile][i][j + 2] *= inverse;
     }
   }
-  return non_finite;
+  return key_scale;
 }
 
 // The largest |E| / s_k' of every row into smem.row_largest; the order of the maxima does not matter.
@@ -981,9 +1101,7 @@ __device__ __forceinline__ void quantize(const Residual& residual, Stage<kColumn
 // ---- store -------------------------------------------------------------------------------------------------------------
 
 template <int kColumns>
-__device__ __forceinline__ void store_codes(const FlushArguments& arguments, const Stage<kColumns>& stage,
-                                            const Program& program) {
-  char* const codes = at(arguments.target.codes, program);
+__device__ __forceinline__ void store_codes(const Stage<kColumns>& stage, char* codes) {
 #pragma unroll
   for (int i = 0; i < kDim * kDim / 16 / kThreads; ++i) {
     const int chunk = threadIdx.x + i * kThreads;
@@ -993,14 +1111,14 @@ __device__ __forceinline__ void store_codes(const FlushArguments& arguments, con
 }
 
 // What marks a window as empty: weights 0, gates 1, log-decay 0.
-__device__ __forceinline__ void reset_window(const FlushArguments& arguments, const Program& program) {
+__device__ __forceinline__ void reset_window(char* const* address) {
   constexpr uint32_t kOnes = 0x3C003C00u;
   const int thread = threadIdx.x;
-  reinterpret_cast<uint4*>(at(arguments.window_gate, program))[thread] = make_uint4(kOnes, kOnes, kOnes, kOnes);
+  reinterpret_cast<uint4*>(address[kWindowGate])[thread] = make_uint4(kOnes, kOnes, kOnes, kOnes);
   if (thread < 32) {
-    reinterpret_cast<uint4*>(at(arguments.log_decay, program))[thread] = make_uint4(0, 0, 0, 0);
+    reinterpret_cast<uint4*>(address[kLogDecay])[thread] = make_uint4(0, 0, 0, 0);
   } else if (thread < 36) {
-    reinterpret_cast<uint4*>(at(arguments.window_weight, program))[thread - 32] = make_uint4(0, 0, 0, 0);
+    reinterpret_cast<uint4*>(address[kWindowWeight])[thread - 32] = make_uint4(0, 0, 0, 0);
   }
 }
 
@@ -1009,18 +1127,20 @@ __device__ __forceinline__ void reset_window(const FlushArguments& arguments, co
 // What a thread keeps of q0 [V, R], every column under a power of two: only the directions matter.
 template <int kColumns>
 struct StartBasis {
-  float value[kColumns / 4][2];        // rows 16 w + g and + 8
-  uint32_t fragment[kColumns / 4][2];  // the same as bfloat pairs, inner index the row
+  float value[kColumns / 4][2];  // rows 16 w + g and + 8
+  Operand<kColumns> operand;     // the same, inner index the row
 };
 
-// Two thin rows a thread as the fragment of a product over these rows.
-template <int kColumns, class Split>
-__device__ __forceinline__ void to_fragments(const Thin<kColumns>& thin, Split split,
-                                             uint32_t (&fragment)[kColumns / 4][2]) {
+// Two thin rows a thread as the operand of a product over the warp's 16 rows.
+template <int kColumns>
+__device__ __forceinline__ void to_operand(const Thin<kColumns>& thin, Operand<kColumns>& operand) {
 #pragma unroll
   for (int tile = 0; tile < kColumns / 4; ++tile) {
-    fragment[tile][0] = transpose_matrix(split(thin[tile][0]));
-    fragment[tile][1] = transpose_matrix(split(thin[tile][1]));
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      operand.split[tile][i] = transpose_matrix(split_bfloat(thin[tile][i]));
+      operand.third[tile][i] = transpose_matrix(third_bfloat(thin[tile][i]));
+    }
   }
 }
 
@@ -1053,7 +1173,7 @@ __device__ __forceinline__ void load_start_basis(const FlushArguments& arguments
     start.value[tile][0] *= scale;
     start.value[tile][1] *= scale;
   }
-  to_fragments<kColumns>(start.value, split_bfloat, start.fragment);
+  to_operand<kColumns>(start.value, start.operand);
 }
 
 template <int kColumns>
@@ -1067,10 +1187,17 @@ __global__ void __launch_bounds__(kThreads, kColumns == 4 ? kBlocksPerSm : 1)
   const int g = lane / 4;
   const int t = lane % 4;
 
-  DueList due(blockIdx.x);
-  Program program = next_program(arguments, smem, due);
+  if (threadIdx.x == 0) {
+    smem.due.scanned = 0;
+    smem.due.phase = blockIdx.x;
+  }
+  __syncthreads();
+  ListCursor cursor;
+  Program program = next_program(arguments.selection, smem.due, cursor);
   if (program.position < 0) return;
-  load_program(arguments, smem.stage[0], program);
+  if (threadIdx.x < kTensorCount) smem.address[0][threadIdx.x] = at(arguments.tensor[threadIdx.x], program);
+  __syncthreads();
+  load_program(arguments, smem, 0);
   commit_copies();
 
   // What stays zero: factors beyond the rank, and unused inner indices.
@@ -1079,7 +1206,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 4 ? kBlocksPerSm : 1)
     for (Stage<kColumns>& stage : smem.stage) stage.key_factor[i] = stage.value_factor[i] = 0;
   }
   for (int i = threadIdx.x; i < kDim * 8; i += kThreads) smem.new_factor[i / 8][i % 8] = 0;
-  for (int i = threadIdx.x; i < kTiles * 16 * 8; i += kThreads) smem.factor_thin[i / 128][i / 8 % 16][i % 8] = 0;
+  for (int i = threadIdx.x; i < 2 * kTiles * 16 * 8; i += kThreads) (&smem.factor_thin[0][0][0][0])[i] = 0;
   StartBasis<kColumns> start;
   load_start_basis(arguments, smem, warp, lane, start);
 
@@ -1087,9 +1214,11 @@ __global__ void __launch_bounds__(kThreads, kColumns == 4 ? kBlocksPerSm : 1)
     Stage<kColumns>& stage = smem.stage[turn];
     wait_for_copies();
     __syncthreads();
-    const Program next = next_program(arguments, smem, due);
-    if (next.position >= 0) load_program(arguments, smem.stage[turn ^ 1], next);
-    commit_copies();
+    const Program next = next_program(arguments.selection, smem.due, cursor);
+    if (threadIdx.x < kTensorCount && next.position >= 0) {
+      smem.address[turn ^ 1][threadIdx.x] = at(arguments.tensor[threadIdx.x], next);
+    }
+    char* const* const address = smem.address[turn];
 
     // Prepare: both sides of the rank-20 part, s_v q0, Aᵀ q0.
     KeySide<kColumns> keys;
@@ -1111,11 +1240,13 @@ __global__ void __launch_bounds__(kThreads, kColumns == 4 ? kBlocksPerSm : 1)
       }
     };
     write_thin(start.value);
-    project_values(stage, smem, warp, lane, start.fragment);
+    project_values(stage, smem, warp, lane, start.operand);
     if (threadIdx.x < kDim) smem.row_largest[threadIdx.x] = 0x2B8CBCCCu;  // 1e-12
     if (threadIdx.x == 0) smem.non_finite = 0;
-    if (arguments.slot_index != nullptr) reset_window(arguments, program);
+    if (arguments.selection.slot_index != nullptr) reset_window(address);
     __syncthreads();
+    if (next.position >= 0) load_program(arguments, smem, turn ^ 1);
+    commit_copies();
 
     // Z = Sᵀ q0, P = orth Z.
     Thin<kColumns> thin;
@@ -1143,9 +1274,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 4 ? kBlocksPerSm : 1)
     // Y = S P: every warp's part over its own key columns, then the sum over the warps for its own rows.
     {
       uint32_t halves[kTiles][2];
-      uint32_t bfloats[kTiles][2];
       float unscale[kTiles];
-      to_fragments<kColumns>(thin, split_bfloat, bfloats);
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
         const float x0 = thin[tile][0] * keys.code_scale[0];
@@ -1159,7 +1288,9 @@ __global__ void __launch_bounds__(kThreads, kColumns == 4 ? kBlocksPerSm : 1)
         halves[tile][1] = transpose_matrix(split_half(x1 * power_of_field(field)));
       }
       multiply_codes(stage, smem, warp, lane, halves, unscale);
-      project_keys(keys, smem, warp, lane, bfloats);
+      Operand<kColumns> operand;
+      to_operand<kColumns>(thin, operand);
+      project_keys(keys, smem, warp, lane, operand);
     }
     __syncthreads();
     sum_parts(smem);
@@ -1192,10 +1323,10 @@ __global__ void __launch_bounds__(kThreads, kColumns == 4 ? kBlocksPerSm : 1)
     // U = Sᵀ Q, and q'.
     write_thin(thin);
     {
-      uint32_t fragment[kTiles][2];
-      to_fragments<kColumns>(thin, split_bfloat, fragment);
-      project_values(stage, smem, warp, lane, fragment);
-      char* const value_factor = at(arguments.target.value_factor, program);
+      Operand<kColumns> operand;
+      to_operand<kColumns>(thin, operand);
+      project_values(stage, smem, warp, lane, operand);
+      char* const value_factor = address[kTargetValueFactor];
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
         const int r = t + 4 * tile;
@@ -1205,7 +1336,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 4 ? kBlocksPerSm : 1)
           const uint16_t rounded = __half_as_ushort(saturate_to_half(thin[tile][i]));
           smem.new_factor[row][r] = rounded ^ 0x8000u;
           if (r < arguments.rank) {
-            reinterpret_cast<uint16_t*>(value_factor + r * arguments.target.value_factor_row)[row] = rounded;
+            reinterpret_cast<uint16_t*>(value_factor + r * arguments.target_value_factor_row)[row] = rounded;
           }
         }
       }
@@ -1217,14 +1348,14 @@ __global__ void __launch_bounds__(kThreads, kColumns == 4 ? kBlocksPerSm : 1)
     uint32_t new_keys[2];
     {
       __half factor[kTiles][2];
-      char* const key_factor = at(arguments.target.key_factor, program);
+      char* const key_factor = address[kTargetKeyFactor];
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
         const int r = t + 4 * tile;
         factor[tile][0] = saturate_to_half(thin[tile][0]);
         factor[tile][1] = saturate_to_half(thin[tile][1]);
         if (r < arguments.rank) {
-          reinterpret_cast<uint32_t*>(key_factor + r * arguments.target.key_factor_row)[8 * warp + g] =
+          reinterpret_cast<uint32_t*>(key_factor + r * arguments.target_key_factor_row)[8 * warp + g] =
               pack_half(factor[tile][0], factor[tile][1]);
         }
       }
@@ -1235,26 +1366,26 @@ __global__ void __launch_bounds__(kThreads, kColumns == 4 ? kBlocksPerSm : 1)
     for (int i = 0; i < 4; ++i) code_scale[i] = __shfl_sync(kFullWarp, keys.code_scale[i & 1], 8 * t + 4 * (i >> 1));
     Residual residual;
     compute_residual(stage, smem, keys, code_scale, new_keys, warp, lane, residual);
-    float key_scale[4];
-    if (scale_columns(residual, key_scale) && g == 0) smem.non_finite = 1;
-    if (g == 0) {
-      reinterpret_cast<float4*>(at(arguments.target.key_scale, program))[4 * warp + t] =
-          make_float4(key_scale[0], key_scale[1], key_scale[2], key_scale[3]);
+    bool non_finite;
+    const float key_scale = scale_columns(residual, lane, non_finite);
+    if ((lane & 4) == 0) {
+      reinterpret_cast<float*>(address[kTargetKeyScale])[16 * warp + 4 * t + own_column(lane)] = key_scale;
+      if (non_finite) smem.non_finite = 1;
     }
     find_row_maxima(residual, smem, lane);
     __syncthreads();
     if (threadIdx.x < kDim) {
       const float value_scale = __uint_as_float(smem.row_largest[threadIdx.x]);
-      reinterpret_cast<float*>(at(arguments.target.value_scale, program))[threadIdx.x] = value_scale;
+      reinterpret_cast<float*>(address[kTargetValueScale])[threadIdx.x] = value_scale;
       smem.code_scale[threadIdx.x] = 127.0f / value_scale;
     }
-    if (threadIdx.x == 0 && smem.non_finite != 0 && arguments.slot_index != nullptr) {
-      atomicMin(arguments.first_error_position + 1, static_cast<int>(program.position));
+    if (threadIdx.x == 0 && smem.non_finite != 0 && arguments.selection.slot_index != nullptr) {
+      atomicMin(arguments.selection.first_error_position + 1, static_cast<int>(program.position));
     }
     __syncthreads();
     quantize(residual, stage, smem, warp, lane);
     __syncthreads();
-    store_codes(arguments, stage, program);
+    store_codes(stage, address[kTargetCodes]);
     program = next;
   }
 }

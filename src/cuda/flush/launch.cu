@@ -33,9 +33,9 @@ cudaError_t prepare_flush(size_t block_bytes, int32_t* largest_rank) {
 
 cudaError_t launch_flush(const FlushArguments& arguments, int multiprocessors, cudaStream_t stream) {
   const int most = std::max(kBlocksPerSm * multiprocessors, kSmallestListGrid);
-  int blocks = static_cast<int>(std::min<int64_t>(arguments.programs, most));
+  int blocks = static_cast<int>(std::min<int64_t>(arguments.selection.programs, most));
   // The list of a block holds its share of one scan.
-  if (arguments.slot_index != nullptr) blocks = std::max(blocks, kSmallestListGrid);
+  if (arguments.selection.slot_index != nullptr) blocks = std::max(blocks, kSmallestListGrid);
   return arguments.rank <= 4 ? launch<4>(arguments, blocks, stream) : launch<8>(arguments, blocks, stream);
 }
 
