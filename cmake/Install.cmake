@@ -26,6 +26,10 @@ install(
 
 # pkg-config files find their prefix from where they lie, so that an installed tree can be moved.
 file(RELATIVE_PATH lq_pc_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+set(lq_pc_cuda "")
+if(LQ_WITH_CUDA)
+  set(lq_pc_cuda " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
+endif()
 foreach(pc IN ITEMS leapquant.pc leapquant-static.pc)
   configure_file(cmake/${pc}.in ${pc} @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/${pc} DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -19,10 +19,10 @@ BackendEntry backend_entry();
 
 const std::vector<BackendEntry>& backend_registry() {
   static const std::vector<BackendEntry> entries = {
-      cpu::backend_entry(),
-      ref::backend_entry(),
+    cpu::backend_entry(),
+    ref::backend_entry(),
 #if LQ_WITH_CUDA
-      cuda::backend_entry(),
+    cuda::backend_entry(),
 #endif
   };
   return entries;

@@ -2,6 +2,7 @@
 //
 // Every family and geometry keeps the strict bound on the device, program by program.
 #include <cstdio>
+#include <cstdlib>
 
 #include "device.h"
 
@@ -42,6 +43,18 @@ TEST_F(AccuracyTest, PublishedBatches) {
   const Context context("cuda");
   for (const int64_t batch : {16, 32, 64, 128}) {
     expect_within_bound(context, judge::Family::kRandom, geometry_of(32), batch);
+  }
+}
+
+// LQ_ACCURACY_SEEDS seeds (1 if unset) of every family, 2,048 programs each.
+TEST_F(AccuracyTest, ManySeeds) {
+  const Context context("cuda");
+  const char* const variable = std::getenv("LQ_ACCURACY_SEEDS");
+  const uint64_t seeds = variable == nullptr ? 1 : std::strtoull(variable, nullptr, 10);
+  for (const judge::Family family : judge::all_families()) {
+    for (uint64_t seed = 100; seed < 100 + seeds; ++seed) {
+      expect_within_bound(context, family, geometry_of(32), 64, seed);
+    }
   }
 }
 

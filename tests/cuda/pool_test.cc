@@ -119,8 +119,8 @@ TEST_F(PoolTest, PaddingAndForeignIndices) {
 TEST_F(PoolTest, NonFiniteStatesAreReported) {
   const Context context("cuda");
   judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(4), 3);
-  inputs.checkpoint.s_v[6 * 128] = std::numeric_limits<float>::quiet_NaN();    // item 1
-  inputs.window.pcum[11 * 128] = std::numeric_limits<float>::infinity();       // item 2
+  inputs.checkpoint.s_v[6 * 128] = std::numeric_limits<float>::quiet_NaN();  // item 1
+  inputs.window.pcum[11 * 128] = std::numeric_limits<float>::infinity();     // item 2
   const auto pool = filled_pool(context, inputs, 4);
   const InplaceArguments arguments({1, 3, 2}, inputs);
   pool->pool().flush_inplace(arguments.indices, arguments.start_basis);
@@ -134,13 +134,14 @@ TEST_F(PoolTest, CallerOwnedMemory) {
   const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(2), 1);
   const auto owner = filled_pool(context, inputs, 2);
   const lq_pool_tensors memory = owner->pool().tensors();
-  const Pool guest(context, {judge::public_geometry(inputs.geometry), LQ_LAYOUT_COMPACT, 2, &memory,
-                             LQ_POOL_KEEP_CONTENTS});
+  const Pool guest(context,
+                   {judge::public_geometry(inputs.geometry), LQ_LAYOUT_COMPACT, 2, &memory, LQ_POOL_KEEP_CONTENTS});
   const InplaceArguments arguments({1}, inputs);
   guest.flush_inplace(arguments.indices, arguments.start_basis);
   owner->download();
   const std::vector<int32_t> slots = {1};
-  EXPECT_EQ(bytes_of(judge::read_slots(owner->host(), inputs.geometry, slots)), bytes_of(flush_or_die(context, inputs)));
+  EXPECT_EQ(bytes_of(judge::read_slots(owner->host(), inputs.geometry, slots)),
+            bytes_of(flush_or_die(context, inputs)));
 }
 
 // Any indices, counters and layout, over several scans of the counters: exactly the due programs change, to what the

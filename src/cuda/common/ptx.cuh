@@ -16,7 +16,7 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// ---- copies --------------------------------------------------------------------------------------------------------
+// ---- copies ---------------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ void copy_async16(uint32_t smem, const void* gmem) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(smem), "l"(gmem) : "memory");
@@ -24,7 +24,7 @@ __device__ __forceinline__ void copy_async16(uint32_t smem, const void* gmem) {
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
 
-// ---- 8x8 matrices of 16-bit elements: lane l supplies the address of row l % 8 of matrix l / 8 ------------------------
+// ---- 8x8 matrices of 16-bit elements: lane l supplies the address of row l % 8 of matrix l / 8 ----------------------
 
 __device__ __forceinline__ void load_matrices(uint32_t (&m)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -56,7 +56,7 @@ __device__ __forceinline__ uint32_t transpose_matrix(uint32_t m) {
   return result;
 }
 
-// ---- products: c += a b, fp32 accumulators ---------------------------------------------------------------------------
+// ---- products: c += a b, fp32 accumulators --------------------------------------------------------------------------
 
 // Fragments, g = lane / 4, t = lane % 4: c = rows g, g + 8 x columns 2t, 2t + 1; a = {(g, k), (g + 8, k), (g, k + 8),
 // (g + 8, k + 8)} and b = {k, k + 8} with k = 2t, 2t + 1.
@@ -79,7 +79,7 @@ __device__ __forceinline__ void multiply_half(float (&c)[4], uint32_t a0, uint32
       : "r"(a0), "r"(a1), "r"(b0));
 }
 
-// ---- conversions -----------------------------------------------------------------------------------------------------
+// ---- conversions ----------------------------------------------------------------------------------------------------
 
 // x = hi + lo up to 2^-22 (halves) or 2^-16 (bfloats) of x, side by side: hi in the low 16 bits.
 __device__ __forceinline__ uint32_t split_half(float x) {
@@ -140,7 +140,7 @@ __device__ __forceinline__ float divide_by_127(float x) {
   return fmaf(fmaf(-127.0f, quotient, x), reciprocal, quotient);
 }
 
-// ---- powers of two -----------------------------------------------------------------------------------------------------
+// ---- powers of two --------------------------------------------------------------------------------------------------
 
 // The exponent field of the power of two that brings x >= 0 into [2^shift, 2^(shift + 1)), as far as it has one.
 __device__ __forceinline__ int scale_field(float x, int shift) {

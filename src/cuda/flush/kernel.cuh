@@ -11,10 +11,10 @@
 //           U = Sᵀ Q  = c (Cᵀ (s_v Q)) + Bᵀ (Aᵀ Q)
 //   step 3  E = S - q'ᵀ u', key scales, value scales, codes
 //
-// Codes are exact in fp16, so only the thin operand is split, into two halves side by side (hi, lo, hi, lo, ...) under a
-// power of two. The parts of A and B are bfloats, split likewise where they are not exact: into two terms for E, into
-// three (24 bits) for the iteration, where a state with one dominant direction magnifies every error. Warp w owns the key
-// columns 16 w ... 16 w + 15: Z, U and the column sums need no other warp; Y and the row maxima do.
+// Codes are exact in fp16, so only the thin operand is split, into two halves side by side (hi, lo, hi, lo, ...) under
+// a power of two. The parts of A and B are bfloats, split likewise where they are not exact: into two terms for E, into
+// three (24 bits) for the iteration, where a state with one dominant direction magnifies every error. Warp w owns the
+// key columns 16 w ... 16 w + 15: Z, U and the column sums need no other warp; Y and the row maxima do.
 //
 // Lanes: g = lane / 4, t = lane % 4. In fragments whose rows (or columns) are key columns, slot s < 8 is column 2 s of
 // the warp's 16 and slot 8 + s is column 2 s + 1. Thin results: a thread holds factor r = t (and t + 4) of two columns
@@ -46,12 +46,11 @@ struct alignas(128) Stage {
 // The programs of one block: those whose rank among the due programs is the block's number modulo the grid. Every block
 // scans all counters in the same order.
 struct DueList {
-  int64_t scanned;         // programs scanned so far
-  int64_t first_position;  // of the chunk that the list is about
-  uint32_t first_head;
-  uint32_t phase;  // rank, counted from `scanned` on, of this block's next program
+  int64_t scanned;  // programs scanned so far
+  uint32_t phase;   // rank, counted from `scanned` on, of this block's next program
   int32_t slot[kListLength];
-  uint16_t offset[kListLength];  // from the chunk's first program
+  int32_t position[kListLength];
+  uint16_t head[kListLength];
   uint32_t count[kScanRounds * kWarps];
 };
 
@@ -59,9 +58,9 @@ template <int kColumns>
 struct SharedStorage {
   static constexpr int kTiles = kColumns / 4;  // tiles of 8 thin columns: hi and lo of 4 factors
   Stage<kColumns> stage[2];
-  uint16_t old_factor[2 * kColumns * kDim];  // old q as bfloats: hi rows, then lo rows; swizzled
-  uint16_t thin[kTiles][kDim][8];            // s_v q0 or s_v Q, as halves
-  uint16_t new_factor[kDim][8];              // -q' by rows; columns beyond kColumns stay zero
+  uint16_t old_factor[2 * kColumns * kDim];      // old q as bfloats: hi rows, then lo rows; swizzled
+  uint16_t thin[kTiles][kDim][8];                // s_v q0 or s_v Q, as halves
+  uint16_t new_factor[kDim][8];                  // -q' by rows; columns beyond kColumns stay zero
   uint16_t window_thin[2][kTiles][kEntries][8];  // Aᵀx or B P, as bfloats: hi and lo; third term and nothing
   uint16_t factor_thin[2][kTiles][16][8];
   union {
@@ -71,13 +70,17 @@ struct SharedStorage {
   float2 window_part[kWarps][kTiles][32];  // each warp's part of Aᵀx or B P
   float2 factor_part[kWarps][kTiles][32];
   alignas(16) float gram_part[2][kWarps][kColumns * kColumns];
+  alignas(16) float inverse[kTiles][kTiles][4][4];  // InverseRows of the four lanes t
+  float inverse_scale;
+  int conditioning;
   int gram_field[2][kWarps];
   float code_scale[kDim];
   uint32_t row_largest[kDim];  // bits of non-negative floats, which order like integers
   int non_finite;
   float start_largest[kWarps][kColumns];
   DueList due;
-  char* address[2][kTensorCount];  // of the programs of the two stages
+  ProgramBytes tensor[kTensorCount];  // of the arguments: constant memory is slow where lanes differ
+  char* address[2][kTensorCount];     // of the programs of the two stages
 };
 
 struct Program {
@@ -96,7 +99,7 @@ __device__ __forceinline__ uint32_t swizzled(int row, int chunk, int row_bytes) 
   return static_cast<uint32_t>(row * row_bytes + ((chunk ^ (row & 7)) << 4));
 }
 
-// ---- selection -----------------------------------------------------------------------------------------------------
+// ---- selection ------------------------------------------------------------------------------------------------------
 
 // One chunk of counters into the list; its length. Ends with a barrier.
 __device__ __noinline__ uint32_t scan_chunk(const Selection selection, DueList& due) {
@@ -174,6 +177,8 @@ __device__ __noinline__ uint32_t scan_chunk(const Selection selection, DueList& 
 #pragma unroll
   for (int i = 0; i < 4; ++i) counts[i] += before;
   if (total > phase) {
+    position = own_position;
+    head = own_head;
     const uint32_t element = warp % 4;
     const uint32_t mine = element == 0 ? counts[0] : element == 1 ? counts[1] : element == 2 ? counts[2] : counts[3];
 #pragma unroll
@@ -181,18 +186,17 @@ __device__ __noinline__ uint32_t scan_chunk(const Selection selection, DueList& 
       // Count number round * 8 + warp: lane 2 round + warp / 4, element warp % 4.
       const uint32_t rank =
           __shfl_sync(kFullWarp, mine, 2 * round + warp / 4) + __popc(mask[round] & ((1u << lane) - 1));
-      if ((mask[round] >> lane & 1u) == 0 || rank < phase) continue;
       const uint32_t place = (rank - phase) / gridDim.x;
-      if (place * gridDim.x == rank - phase) {
-        due.offset[place] = static_cast<uint16_t>(round * kThreads + threadIdx.x);
+      if ((mask[round] >> lane & 1u) != 0 && rank >= phase && place * gridDim.x == rank - phase) {
         due.slot[place] = slot[round];
+        due.position[place] = static_cast<int32_t>(position);
+        due.head[place] = static_cast<uint16_t>(head);
       }
+      step_on(position, head);
     }
   }
   if (threadIdx.x == 0) {
     due.phase = (phase + gridDim.x - total % gridDim.x) % gridDim.x;
-    due.first_position = first_position;
-    due.first_head = first_head;
     due.scanned += kScanChunk;
   }
   __syncthreads();
@@ -218,13 +222,11 @@ __device__ __forceinline__ Program next_program(const Selection& selection, DueL
     __syncthreads();  // the list has been read
     cursor = {0, scan_chunk(selection, due)};
   }
-  const uint32_t heads_on = due.first_head + due.offset[cursor.next];
-  const uint32_t positions_on = heads_on / static_cast<uint32_t>(selection.heads);
-  const int64_t slot = due.slot[cursor.next++];
-  return {due.first_position + positions_on, slot, heads_on - positions_on * static_cast<uint32_t>(selection.heads)};
+  const uint32_t place = cursor.next++;
+  return {due.position[place], due.slot[place], due.head[place]};
 }
 
-// ---- load ------------------------------------------------------------------------------------------------------------
+// ---- load -----------------------------------------------------------------------------------------------------------
 
 template <int kColumns>
 __device__ __forceinline__ void load_program(const FlushArguments& arguments, SharedStorage<kColumns>& smem, int turn) {
@@ -262,7 +264,7 @@ __device__ __forceinline__ void load_program(const FlushArguments& arguments, Sh
   }
 }
 
-// ---- prepare ---------------------------------------------------------------------------------------------------------
+// ---- prepare --------------------------------------------------------------------------------------------------------
 
 // The key side of a warp's 16 columns as fragments: inner index 2 t, 2 t + 1 (and + 8), column slot g. [0] is column
 // 2 g, [1] column 2 g + 1.
@@ -392,7 +394,7 @@ __device__ __forceinline__ void prepare_values(Stage<kColumns>& stage, SharedSto
   __syncwarp();
 }
 
-// ---- thin products of the rank-20 part ---------------------------------------------------------------------------------
+// ---- thin products of the rank-20 part ------------------------------------------------------------------------------
 
 // A thin operand of 16 rows as fragments: (hi, lo) of every column side by side, and (third term, nothing).
 template <int kColumns>
@@ -498,7 +500,8 @@ __device__ __forceinline__ void sum_parts(SharedStorage<kColumns>& smem) {
 #pragma unroll
     for (int warp = 0; warp < kWarps; ++warp) {
       if constexpr (kColumns == 4) {
-        sum += smem.factor_part[warp][tile][old * 4 + column].x + smem.factor_part[warp][tile][(old + 4) * 4 + column].x;
+        sum +=
+            smem.factor_part[warp][tile][old * 4 + column].x + smem.factor_part[warp][tile][(old + 4) * 4 + column].x;
       } else {
         const float2 pair = smem.factor_part[warp][tile][old * 4 + column];
         sum += pair.x + pair.y;
@@ -589,7 +592,7 @@ __device__ __forceinline__ void expand_values(const Stage<kColumns>& stage, cons
   }
 }
 
-// ---- products with the codes -------------------------------------------------------------------------------------------
+// ---- products with the codes ----------------------------------------------------------------------------------------
 
 // Cᵀ x for the warp's key columns, x in smem.thin.
 template <int kColumns>
@@ -651,7 +654,7 @@ __device__ __forceinline__ void multiply_codes(const Stage<kColumns>& stage, Sha
   }
 }
 
-// ---- orthonormalization ------------------------------------------------------------------------------------------------
+// ---- orthonormalization ---------------------------------------------------------------------------------------------
 
 // A thin matrix, two rows a thread: [tile][row], factor t + 4 tile.
 template <int kColumns>
@@ -692,16 +695,16 @@ __device__ __forceinline__ void write_gram(const Thin<kColumns>& thin, SharedSto
       float product[4];  // with the column of lane t ^ x
 #pragma unroll
       for (int x = 0; x < 4; ++x) {
-        product[x] = own[a][0] * __shfl_xor_sync(kFullWarp, own[b][0], x) +
-                     own[a][1] * __shfl_xor_sync(kFullWarp, own[b][1], x);
+        product[x] =
+            own[a][0] * __shfl_xor_sync(kFullWarp, own[b][0], x) + own[a][1] * __shfl_xor_sync(kFullWarp, own[b][1], x);
       }
       // Halve the products with each exchange: the lane ends with one of the four.
       const bool upper = (lane & 16) != 0;
       const bool second = (lane & 8) != 0;
-      const float even = (upper ? product[2] : product[0]) +
-                         __shfl_xor_sync(kFullWarp, upper ? product[0] : product[2], 16);
-      const float odd = (upper ? product[3] : product[1]) +
-                        __shfl_xor_sync(kFullWarp, upper ? product[1] : product[3], 16);
+      const float even =
+          (upper ? product[2] : product[0]) + __shfl_xor_sync(kFullWarp, upper ? product[0] : product[2], 16);
+      const float odd =
+          (upper ? product[3] : product[1]) + __shfl_xor_sync(kFullWarp, upper ? product[1] : product[3], 16);
       float sum = (second ? odd : even) + __shfl_xor_sync(kFullWarp, second ? even : odd, 8);
       sum += __shfl_xor_sync(kFullWarp, sum, 4);
       const int x = lane >> 4 << 1 | (lane >> 3 & 1);
@@ -806,6 +809,40 @@ __device__ __forceinline__ Conditioning factor_gram(const SharedStorage<kColumns
   return !clear ? Conditioning::kUnclear : orthogonal ? Conditioning::kOrthogonal : Conditioning::kIndependent;
 }
 
+// factor_gram by one warp for the block. Contains a barrier.
+template <int kColumns>
+__device__ __forceinline__ Conditioning share_factor(SharedStorage<kColumns>& smem, int buffer, int warp, int lane,
+                                                     int rank, InverseRows<kColumns>& rows, float& scale) {
+  constexpr int kTiles = kColumns / 4;
+  if (warp == 0) {
+    const Conditioning conditioning = factor_gram(smem, buffer, lane, rank, rows, scale);
+    if (lane < 4) {
+#pragma unroll
+      for (int i = 0; i < kTiles * kTiles; ++i) {
+        const float(&row)[4] = rows[i / kTiles][i % kTiles];
+        *reinterpret_cast<float4*>(smem.inverse[i / kTiles][i % kTiles][lane]) =
+            make_float4(row[0], row[1], row[2], row[3]);
+      }
+    }
+    if (lane == 0) {
+      smem.inverse_scale = scale;
+      smem.conditioning = static_cast<int>(conditioning);
+    }
+  }
+  __syncthreads();
+  scale = smem.inverse_scale;
+#pragma unroll
+  for (int i = 0; i < kTiles * kTiles; ++i) {
+    const float4 row = *reinterpret_cast<const float4*>(smem.inverse[i / kTiles][i % kTiles][lane % 4]);
+    float(&to)[4] = rows[i / kTiles][i % kTiles];
+    to[0] = row.x;
+    to[1] = row.y;
+    to[2] = row.z;
+    to[3] = row.w;
+  }
+  return static_cast<Conditioning>(smem.conditioning);
+}
+
 // thin = thin L^-T.
 template <int kColumns>
 __device__ __forceinline__ void apply_inverse(Thin<kColumns>& thin, const InverseRows<kColumns>& rows, float scale) {
@@ -851,7 +888,7 @@ __device__ __noinline__ void orthonormalize_columns(SharedStorage<kColumns>& sme
     }
   }
   const float scale = power_of_field(scale_field(warp_largest(largest), 0));
-  const auto dot = [](const float (&a)[4], const float (&b)[4]) {
+  const auto dot = [](const float(&a)[4], const float(&b)[4]) {
     return warp_sum(a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3]);
   };
   float largest_norm = 0;
@@ -878,8 +915,7 @@ __device__ __noinline__ void orthonormalize_columns(SharedStorage<kColumns>& sme
       before = norm;
       norm = sqrtf(dot(thin[r], thin[r]));
     }
-    const bool dependent =
-        r >= rank || norm <= kDependentNorm * largest_norm || norm < kSecondProjectionLoss * before;
+    const bool dependent = r >= rank || norm <= kDependentNorm * largest_norm || norm < kSecondProjectionLoss * before;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       thin[r][i] = dependent ? 0.0f : thin[r][i] / norm;
@@ -897,7 +933,7 @@ __device__ __forceinline__ void orthonormalize(Thin<kColumns>& thin, SharedStora
   const int t = lane % 4;
   float scale;
   InverseRows<kColumns> rows;
-  const Conditioning conditioning = factor_gram(smem, buffer, lane, rank, rows, scale);
+  const Conditioning conditioning = share_factor(smem, buffer, warp, lane, rank, rows, scale);
   if (conditioning == Conditioning::kUnclear) {
     __syncthreads();  // smem.product has been read
 #pragma unroll
@@ -920,11 +956,11 @@ __device__ __forceinline__ void orthonormalize(Thin<kColumns>& thin, SharedStora
   if (!exact || conditioning == Conditioning::kOrthogonal) return;
   write_gram<kColumns>(thin, smem, buffer ^ 1, warp, lane);
   __syncthreads();
-  if (factor_gram(smem, buffer ^ 1, lane, rank, rows, scale) == Conditioning::kUnclear) return;
+  if (share_factor(smem, buffer ^ 1, warp, lane, rank, rows, scale) == Conditioning::kUnclear) return;
   apply_inverse<kColumns>(thin, rows, scale);
 }
 
-// ---- compress and quantize ---------------------------------------------------------------------------------------------
+// ---- compress and quantize ------------------------------------------------------------------------------------------
 
 // E of the warp's 16 key columns: [row tile][column tile][accumulator]. Column tile i, accumulator j: column 4 t + i +
 // 2 (j % 2) of row 16 tile + g + 8 (j / 2).
@@ -974,11 +1010,10 @@ __device__ __forceinline__ void compute_residual(const Stage<kColumns>& stage, c
         e[1][2 * low + 1] = code_to_float<3>(flipped) * code_scale[3] * row_scale;
       }
       uint32_t update[4];
-      load_transposed(update, shared_address(stage.window_update) +
-                                  swizzled(window_row, 2 * tile + (matrix & 1), 2 * kDim));
+      load_transposed(update,
+                      shared_address(stage.window_update) + swizzled(window_row, 2 * tile + (matrix & 1), 2 * kDim));
       uint32_t old[4];
-      load_transposed(old,
-                      shared_address(smem.old_factor) + swizzled(factor_row, 2 * tile + (matrix & 1), 2 * kDim));
+      load_transposed(old, shared_address(smem.old_factor) + swizzled(factor_row, 2 * tile + (matrix & 1), 2 * kDim));
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         multiply_bfloat(e[i], update[0], update[1], update[2], update[3], keys.window_hi[i][0], keys.window_hi[i][1]);
@@ -995,8 +1030,8 @@ __device__ __forceinline__ void compute_residual(const Stage<kColumns>& stage, c
   }
 }
 
-// Makes E / s_k' of E. The lane's return value is s_k' of column 4 t + own_column(lane); `non_finite` when that column's
-// sum is not finite, which is when the state was not.
+// Makes E / s_k' of E. The lane's return value is s_k' of column 4 t + own_column(lane); `non_finite` when that
+// column's sum is not finite, which is when the state was not.
 __device__ __forceinline__ int own_column(int lane) { return 2 * (lane >> 4) + (lane >> 3 & 1); }
 
 __device__ __forceinline__ float scale_columns(Residual& residual, int lane, bool& non_finite) {
@@ -1098,7 +1133,7 @@ __device__ __forceinline__ void quantize(const Residual& residual, Stage<kColumn
   }
 }
 
-// ---- store -------------------------------------------------------------------------------------------------------------
+// ---- store ----------------------------------------------------------------------------------------------------------
 
 template <int kColumns>
 __device__ __forceinline__ void store_codes(const Stage<kColumns>& stage, char* codes) {
@@ -1122,7 +1157,7 @@ __device__ __forceinline__ void reset_window(char* const* address) {
   }
 }
 
-// ---- the kernel --------------------------------------------------------------------------------------------------------
+// ---- the kernel -----------------------------------------------------------------------------------------------------
 
 // What a thread keeps of q0 [V, R], every column under a power of two: only the directions matter.
 template <int kColumns>
@@ -1187,6 +1222,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 4 ? kBlocksPerSm : 1)
   const int g = lane / 4;
   const int t = lane % 4;
 
+  if (threadIdx.x < kTensorCount) smem.tensor[threadIdx.x] = arguments.tensor[threadIdx.x];
   if (threadIdx.x == 0) {
     smem.due.scanned = 0;
     smem.due.phase = blockIdx.x;
@@ -1195,7 +1231,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 4 ? kBlocksPerSm : 1)
   ListCursor cursor;
   Program program = next_program(arguments.selection, smem.due, cursor);
   if (program.position < 0) return;
-  if (threadIdx.x < kTensorCount) smem.address[0][threadIdx.x] = at(arguments.tensor[threadIdx.x], program);
+  if (threadIdx.x < kTensorCount) smem.address[0][threadIdx.x] = at(smem.tensor[threadIdx.x], program);
   __syncthreads();
   load_program(arguments, smem, 0);
   commit_copies();
@@ -1216,7 +1252,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 4 ? kBlocksPerSm : 1)
     __syncthreads();
     const Program next = next_program(arguments.selection, smem.due, cursor);
     if (threadIdx.x < kTensorCount && next.position >= 0) {
-      smem.address[turn ^ 1][threadIdx.x] = at(arguments.tensor[threadIdx.x], next);
+      smem.address[turn ^ 1][threadIdx.x] = at(smem.tensor[threadIdx.x], next);
     }
     char* const* const address = smem.address[turn];
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/flush/launch.h"
-
 #include <algorithm>
 
 #include "cuda/flush/kernel.cuh"
+#include "cuda/flush/launch.h"
 
 namespace leapquant::cuda {
 namespace {
