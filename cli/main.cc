@@ -9,6 +9,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "command.h"
 #include "failure.h"
@@ -34,14 +35,22 @@ Exit codes:
 Environment:
   LQ_CPU_TARGET  instruction set of the cpu backend; leapquant info lists them)";
 
+// The parser calls a mistyped command a missing one.
+std::string what_is_wrong(const CLI::App& app, const CLI::Error& error) {
+  const std::vector<std::string> unknown = app.remaining();
+  if (!app.get_subcommands().empty() || unknown.empty()) return error.what();
+  return fmt::format("there is no command or option '{}'", unknown.front());
+}
+
 void set_up(CLI::App& app) {
   app.description("Quantized recurrent states of linear-attention layers: flush, verify, measure, look inside.");
   app.name("leapquant");
   app.footer(kFooter);
   app.set_version_flag("--version", std::string("leapquant ") + lq_version());
   app.require_subcommand(1);
-  app.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return fmt::format("leapquant: error: {}\nRun 'leapquant --help' or 'leapquant COMMAND --help'.\n", error.what());
+  app.failure_message([](const CLI::App* parsed, const CLI::Error& error) {
+    return fmt::format("leapquant: error: {}\nRun 'leapquant --help' or 'leapquant COMMAND --help'.\n",
+                       what_is_wrong(*parsed, error));
   });
   register_info(app);
   register_verify(app);
@@ -91,5 +100,10 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A write beyond a file size limit is to fail, so that the save cleans up behind it, and not to end the process.
   signal(SIGXFSZ, SIG_IGN);
-  return leapquant::cli::run(argc, argv);
+  try {
+    return leapquant::cli::run(argc, argv);
+  } catch (...) {  // a failure while another one was being reported
+    std::fputs("leapquant: error: the error could not be reported\n", stderr);
+    return leapquant::cli::kExitFailure;
+  }
 }

@@ -41,8 +41,8 @@ Result<Gate> gate_of_metadata(const Metadata& metadata, Gate otherwise) {
 
 Result<Gate> gate_of_inputs(const SafetensorsHeader& header, const std::optional<ExpectedGeometry>& expected) {
   const std::optional<Gate> by_tensors = gate_of_tensors(header);
-  Result<Gate> by_metadata = gate_of_metadata(header.metadata, by_tensors.value_or(Gate::kKda));
-  if (!by_metadata.ok()) return by_metadata;
+  const Result<Gate> by_metadata = gate_of_metadata(header.metadata, by_tensors.value_or(Gate::kKda));
+  if (!by_metadata.ok()) return by_metadata.status();
   const Gate gate = by_metadata.value();
   if (expected && expected->geometry.gate != gate) {
     return field_error("gate", fmt::format("{} ({})", gate_name(expected->geometry.gate), expected->source),

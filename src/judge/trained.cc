@@ -93,7 +93,7 @@ class Recurrence {
 
   // g = -exp(A_log) softplus(a + dt_bias), en = exp(g)
   void load_gate(int64_t t, int64_t token) {
-    const double rate = portable_exp(track_.layer.A_log[track_.head]);
+    const double rate = portable_exp(track_.layer.a_log[track_.head]);
     for (int64_t k = 0; k < dim_; ++k) {
       const double bias = track_.layer.dt_bias[track_.head * dim_ + k];
       const double log_gate = -rate * softplus(to_float(track_.layer.a[token * dim_ + k]) + bias);

@@ -56,7 +56,7 @@ Status read_layer(const io::SafetensorsFile& file, const std::string& name, cons
   LQ_RETURN_IF_ERROR(read_tensor(file, name + ".v", DType::kBfloat16, rows, layer.v));
   LQ_RETURN_IF_ERROR(read_tensor(file, name + ".a", DType::kBfloat16, rows, layer.a));
   LQ_RETURN_IF_ERROR(read_tensor(file, name + ".b", DType::kBfloat16, {sequences, tokens, heads}, layer.b));
-  LQ_RETURN_IF_ERROR(read_tensor(file, name + ".A_log", DType::kFloat32, {heads}, layer.A_log));
+  LQ_RETURN_IF_ERROR(read_tensor(file, name + ".A_log", DType::kFloat32, {heads}, layer.a_log));
   return read_tensor(file, name + ".dt_bias", DType::kFloat32, {heads, dim}, layer.dt_bias);
 }
 

@@ -18,7 +18,7 @@ struct TrajectoryLayer {
   std::vector<Bfloat16> v;     // [N, T, H, D]
   std::vector<Bfloat16> a;     // [N, T, H, D] gate pre-activations
   std::vector<Bfloat16> b;     // [N, T, H]    beta pre-activations
-  std::vector<float> A_log;    // [H]
+  std::vector<float> a_log;    // [H]
   std::vector<float> dt_bias;  // [H, D]
 };
 

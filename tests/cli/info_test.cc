@@ -23,7 +23,7 @@ TEST(Program, HelpDocumentsCommandsAndExitCodes) {
 
 TEST(Program, WrongOptionsExitWithTwo) {
   expect_failure(run_program({}), 2, {"subcommand is required", "--help"});
-  expect_failure(run_program({"fly"}), 2, {"fly"});
+  expect_failure(run_program({"fly"}), 2, {"no command or option 'fly'"});
   expect_failure(run_program({"info", "--bad"}), 2, {"--bad"});
   expect_failure(run_program({"flush", "a", "-o", "b", "--threads", "-1"}), 2, {"--threads"});
   expect_failure(run_program({"inspect"}), 2, {"FILE"});

@@ -22,8 +22,8 @@ struct Outcome {
 };
 
 struct RunOptions {
-  std::string stdout_path;     // empty: captured
-  rlim_t file_size_limit = 0;  // bytes; 0 is none
+  std::string stdout_path = {};  // empty: captured
+  rlim_t file_size_limit = 0;    // bytes; 0 is none
 };
 
 inline void redirect(int descriptor, const std::string& path) {

@@ -310,7 +310,9 @@ TEST(PoolSizes, SlotsThatFitAreTheMost) {
     for (const int64_t bytes : {int64_t{0}, int64_t{1} << 20, int64_t{1} << 30, int64_t{80'000'000'000}}) {
       int64_t slots = -1;
       check(lq_pool_slots_in(&geometry, layout, bytes, &slots));
-      if (slots > 0) EXPECT_LE(total(layout, slots), bytes);
+      if (slots > 0) {
+        EXPECT_LE(total(layout, slots), bytes);
+      }
       EXPECT_GT(total(layout, slots + 1), bytes);
     }
   }

@@ -6,8 +6,8 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <set>
+#include <span>
 
 #include "io/safetensors.h"
 #include "raw_file.h"
@@ -78,7 +78,9 @@ void check_consistent(const std::string& path, const SafetensorsFile& file) {
     covered = entry.end;
     const Result<std::vector<std::byte>> data = file.read(entry);
     RC_ASSERT(data.ok());
-    RC_ASSERT(std::memcmp(data.value().data(), bytes.data() + 8 + header_bytes + entry.begin, entry.bytes()) == 0);
+    const std::span<const std::byte> whole = std::as_bytes(std::span(bytes));
+    const auto expected_data = whole.subspan(8 + header_bytes + entry.begin, entry.bytes());
+    RC_ASSERT(std::ranges::equal(data.value(), expected_data));
     if (entry.dtype == DType::kNone) continue;
     int64_t expected = dtype_bytes(entry.dtype);
     for (const int64_t extent : entry.shape) expected *= extent;

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plant faults in the flush, one at a time, and see that the tests fail on each.
+
+Works on a copy of the tracked sources in build/mutation, so that the tree stays as it is. Exits 1 when a fault survives.
+"""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+COPY = ROOT / "build" / "mutation" / "source"
+BUILD = ROOT / "build" / "mutation" / "build"
+TESTS = ("core", "conformance")
+
+KERNEL = "src/cpu/flush_kernel-inl.h"
+LANES = "src/cpu/lanes16-inl.h"
+BACKEND = "src/cpu/cpu_backend.cc"
+HOST = "src/plan/host_backend.cc"
+POOL = "src/pool/pool.cc"
+
+ROUNDED = "const Vector rounded = hn::MulAdd(smoothed.part[i], hn::Set(df, scale), hn::Set(df, kRounder));"
+CODE = "const auto code = hn::Sub(hn::BitCast(di, rounded), hn::Set(di, kRounderBits));"
+SCALED = "hn::Mul(smoothed.part[i], hn::Set(df, scale))"
+
+
+class Mutation(NamedTuple):
+    name: str
+    file: str
+    replacements: tuple[tuple[str, str], ...]
+
+
+MUTATIONS = (
+    Mutation(
+        "codes rounded towards zero",
+        KERNEL,
+        ((ROUNDED, ""), (CODE, f"const auto code = hn::ConvertTo(di, {SCALED});")),
+    ),
+    Mutation(
+        "ties rounded away from zero",
+        KERNEL,
+        (
+            (ROUNDED, f"const Vector x = {SCALED};"),
+            (CODE, "const auto code = hn::ConvertTo(di, hn::Add(x, hn::CopySign(hn::Set(df, 0.5f), x)));"),
+        ),
+    ),
+    Mutation("codes not clamped", KERNEL, (("hn::Max(code, hn::Set(di, -127))", "code"),)),
+    Mutation(
+        "scale axes swapped",
+        KERNEL,
+        (("set16(source.value_scale[v + row])", "set16(source.key_scale[v + row])"),),
+    ),
+    Mutation(
+        "decay by the last entry's gate lost",
+        KERNEL,
+        (
+            (
+                "entry_decay = mul16(entry_decay, load16(window.window_gate + j * kKeyDim + k));",
+                "if (j + 1 < kWindow) entry_decay = mul16(entry_decay, load16(window.window_gate + j * kKeyDim + k));",
+            ),
+        ),
+    ),
+    Mutation("checkpoint not decayed", KERNEL, (("return hn::Exp(F32(), x);", "return hn::Set(F32(), 1.0f);"),)),
+    Mutation(
+        "factors of a pool swapped",
+        POOL,
+        (("checkpoint.value_factor.base += geometry_.key_dim", "checkpoint.key_factor.base += geometry_.key_dim"),),
+    ),
+    Mutation("factors not saturated", LANES, (("hn::IfThenElse(beyond, hn::CopySign(limit, value.part[i]), ", "("),)),
+    Mutation("gates not reset", HOST, (("std::fill_n(window.window_gate,", "if (false) std::fill_n(window.window_gate,"),)),
+    Mutation(
+        "counter written",
+        BACKEND,
+        (("reset_window(plan.geometry, window);", "reset_window(plan.geometry, window);\n*plan.due.fill_count.at(due->item, due->head) = 0;"),),
+    ),
+    Mutation(
+        "window of the next head",
+        BACKEND,
+        (("plan.window.at(due->item, due->head)", "plan.window.at(due->item, (due->head + 1) % plan.geometry.num_heads)"),),
+    ),
+    Mutation("slot 0 flushed", HOST, (("if (slot <= 0)", "if (slot < 0)"),)),
+    Mutation("index beyond the pool not noticed", HOST, (("slot >= plan.due.num_slots", "slot > plan.due.num_slots"),)),
+    Mutation("scale floor missing", KERNEL, (("hn::IfThenElse(hn::Lt(root, floor), floor, root)", "root"),)),
+    Mutation(
+        "dependent columns kept",
+        KERNEL,
+        (("set16(dependent ? 0.0f : 1.0f / norm)", "set16(1.0f / std::max(norm, 1e-30f))"),),
+    ),
+    Mutation("weight-0 entries multiplied", KERNEL, (("window.window_weight[j] != 0.0f", "true"), ("weight != 0.0f", "true"),
+                                                      ("if (window.window_weight[j] == 0.0f) continue;", ""))),
+)
+
+
+def run(*command: str) -> subprocess.CompletedProcess:
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def build() -> bool:
+    return run("cmake", "--build", str(BUILD), "--target", *TESTS, "leapquant").returncode == 0
+
+
+def failing_test() -> str | None:
+    """The first test that fails, or None."""
+    for test in TESTS:
+        done = run(str(BUILD / "tests" / test / test), "--gtest_fail_fast", "--gtest_brief=1")
+        if done.returncode != 0:
+            failed = [line for line in done.stdout.splitlines() if line.startswith("[  FAILED  ]")]
+            return failed[0].split("]", 1)[1].strip() if failed else f"{test}: exit {done.returncode}"
+    return None
+
+
+def copy_sources() -> None:
+    shutil.rmtree(COPY, ignore_errors=True)
+    for name in run("git", "-C", str(ROOT), "ls-files").stdout.splitlines():
+        target = COPY / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, target)
+
+
+def survives(mutation: Mutation) -> bool:
+    path = COPY / mutation.file
+    original = path.read_text()
+    text = original
+    for old, new in mutation.replacements:
+        if old not in text:
+            sys.exit(f"{mutation.name}: {mutation.file} no longer contains: {old}")
+        text = text.replace(old, new)
+    path.write_text(text)
+    try:
+        if not build():
+            sys.exit(f"{mutation.name}: does not compile")
+        failure = failing_test()
+    finally:
+        path.write_text(original)
+    print(f"{'SURVIVES' if failure is None else 'caught  '}  {mutation.name:<40} {failure or ''}", flush=True)
+    return failure is None
+
+
+def main() -> int:
+    copy_sources()
+    configured = run("cmake", "-S", str(COPY), "-B", str(BUILD), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release")
+    if configured.returncode != 0 or not build():
+        sys.exit("the unchanged copy does not build")
+    if (failure := failing_test()) is not None:
+        sys.exit(f"the unchanged copy fails: {failure}")
+    survivors = sum(survives(mutation) for mutation in MUTATIONS)
+    print(f"{len(MUTATIONS) - survivors} of {len(MUTATIONS)} faults caught")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
