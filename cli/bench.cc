@@ -54,7 +54,7 @@ void bench_flush(const BenchOptions& options) {
     record = bench::run_flushes({options.backend, options.threads, cases_of(options)},
                                 [&](double share) { progress.update(share, "flush"); });
   }
-  print_speed_table(record);
+  if (options.json != "-") print_speed_table(record);
   if (!options.json.empty()) write_json(options.json, bench::to_json(record));
 }
 
@@ -91,7 +91,7 @@ void register_bench(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--heads", options.heads, "Heads")->capture_default_str();
   command->add_option("--rank", options.rank, "Rank")->capture_default_str();
-  command->add_option("--json", options.json, "Write the record to a file; - is stdout");
+  command->add_option("--json", options.json, "Write the record to a file; - is stdout, without the table");
   command->footer(kFooter);
   command->callback([] { bench_flush(options); });
 }

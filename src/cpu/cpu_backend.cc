@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <vector>
 
+#include "core/checkpoint_layout.h"
 #include "cpu/cpu_quota.h"
 #include "cpu/flush_kernel.h"
 #include "cpu/worker_pool.h"
@@ -56,14 +58,30 @@ class CpuBackend final : public HostBackend {
   }
 
  private:
+  // Lines of a program that are worth fetching ahead: codes with scales and factors behind them, and the window rows.
+  static void queue_program(const FlushPlan& plan, const DueProgram& program, PrefetchQueue& queue) {
+    const WindowProgram window = plan.window.at(program.item, program.head);
+    queue.add(plan.source.codes.at(program.item, program.head), static_cast<size_t>(region_offsets(plan.geometry).end));
+    queue.add(window.window_gate, kWindow * kKeyDim * sizeof(Half));
+    queue.add(window.window_update, kWindow * kValueDim * sizeof(Bfloat16));
+    queue.add(window.window_key, kWindow * kKeyDim * sizeof(Bfloat16));
+  }
+
   static void flush_range(const FlushPlan& plan, const FlushKernel& kernel, int64_t begin, int64_t end,
                           FlushWorkspace& workspace) {
-    bool prepared = false;
-    for (int64_t n = begin; n < end; ++n) {
-      const auto due = due_program(plan, n);
-      if (!due) continue;
-      if (!prepared) kernel.prepare_start(plan.start_basis, workspace);
-      prepared = true;
+    const auto next_due = [&](int64_t n) -> std::optional<DueProgram> {
+      for (; n < end; ++n) {
+        if (const auto due = due_program(plan, n)) return due;
+      }
+      return std::nullopt;
+    };
+    const auto number = [&](const DueProgram& due) { return due.position * plan.geometry.num_heads + due.head; };
+    std::optional<DueProgram> due = next_due(begin);
+    if (due) kernel.prepare_start(plan.start_basis, workspace);
+    for (std::optional<DueProgram> next; due; due = next) {
+      next = next_due(number(*due) + 1);
+      workspace.upcoming.clear();
+      if (next) queue_program(plan, *next, workspace.upcoming);
       const WindowProgram window = plan.window.at(due->item, due->head);
       const bool finite =
           kernel.flush(plan.source.at(due->item, due->head), window, plan.target.at(due->item, due->head), workspace);

@@ -150,11 +150,17 @@ HWY_INLINE void project_tile(const Tile& tile, const float* HWY_RESTRICT coeffic
   }
 }
 
-// Calls `body(v, k)` for every tile's first row and key, row blocks outermost.
+// Calls `body(v, k)` for every tile's first row and key, row blocks outermost. Meanwhile fetches a third of the next
+// program: there are three such passes.
 template <class Body>
-HWY_INLINE void for_each_tile(Body body) {
+HWY_INLINE void for_each_tile(FlushWorkspace& workspace, Body body) {
+  constexpr size_t kTiles = (kValueDim / Config::kTileRows) * (kKeyDim / kTileKeys);
+  constexpr size_t kLinesPerTile = (kProgramLines + 3 * kTiles - 1) / (3 * kTiles);
   for (size_t v = 0; v < kValueDim; v += Config::kTileRows) {
-    for (size_t k = 0; k < kKeyDim; k += kTileKeys) body(v, k);
+    for (size_t k = 0; k < kKeyDim; k += kTileKeys) {
+      workspace.upcoming.fetch(kLinesPerTile);
+      body(v, k);
+    }
   }
 }
 
@@ -168,7 +174,7 @@ HWY_INLINE void load_tile(const float* HWY_RESTRICT state, Tile& tile) {
 template <size_t kRank>
 HWY_INLINE void rebuild(const CheckpointProgram& source, size_t inner, FlushWorkspace& workspace) {
   std::fill_n(workspace.key_thin, kRank * kKeyDim, 0.0f);
-  for_each_tile([&](size_t v, size_t k) HWY_ATTR {
+  for_each_tile(workspace, [&](size_t v, size_t k) HWY_ATTR {
     Tile tile;
     for (size_t row = 0; row < Config::kTileRows; ++row) {
       const Lanes16 row_scale = set16(source.value_scale[v + row]);
@@ -227,7 +233,7 @@ HWY_INLINE void multiply_state(FlushWorkspace& workspace) {
 template <size_t kRank>
 HWY_INLINE void multiply_transposed_state(FlushWorkspace& workspace) {
   std::fill_n(workspace.key_thin, kRank * kKeyDim, 0.0f);
-  for_each_tile([&](size_t v, size_t k) HWY_ATTR {
+  for_each_tile(workspace, [&](size_t v, size_t k) HWY_ATTR {
     Tile tile;
     load_tile(workspace.state + v * kStateRow + k, tile);
     project_tile<kRank>(tile, workspace.value_thin + v, workspace.key_thin + k);
@@ -301,7 +307,7 @@ HWY_INLINE void round_factors(float* thin, Half* factor, int64_t factor_row) {
 template <size_t kRank>
 HWY_INLINE void subtract_factors(FlushWorkspace& workspace) {
   std::fill_n(workspace.column, kKeyDim, 0.0f);
-  for_each_tile([&](size_t v, size_t k) HWY_ATTR {
+  for_each_tile(workspace, [&](size_t v, size_t k) HWY_ATTR {
     float* HWY_RESTRICT state = workspace.state + v * kStateRow + k;
     Tile tile;
     load_tile(state, tile);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct BackendUnderTest {
   std::string name;
   std::string target;
 };
+
+// For messages of the test framework.
+inline void PrintTo(const BackendUnderTest& backend, std::ostream* out) { *out << backend.name << " " << backend.target; }
 
 // Every backend with every target that this machine has.
 std::vector<BackendUnderTest> backends_under_test();
