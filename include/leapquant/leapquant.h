@@ -283,7 +283,7 @@ LQ_API lq_status lq_pool_check_indices(lq_pool* pool, const lq_tensor* idx, void
 /* Kinds of trouble that in-place calls meet in the data; they never stop the call. */
 typedef enum lq_pool_error_kind {
   LQ_ERROR_INDEX = 0,     /* an index beyond the pool */
-  LQ_ERROR_NONFINITE = 1, /* a rebuilt state that holds NaN or Inf */
+  LQ_ERROR_NONFINITE = 1, /* a flush whose state or start basis holds NaN or Inf: so does the new checkpoint */
   LQ_ERROR_UNFLUSHED = 2, /* a step met a full window that was not flushed */
   LQ_ERROR_COUNTER = 3,   /* a step met a counter below 0 or above L */
   LQ_ERROR_KIND_COUNT = 4
