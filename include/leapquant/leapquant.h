@@ -40,8 +40,8 @@ typedef enum lq_status {
   LQ_OK = 0,
   LQ_INVALID_ARGUMENT = 1, /* a tensor, size or option is wrong; the text names it, what was expected, what came */
   LQ_UNSUPPORTED = 2,      /* the request is valid, but this backend lacks it */
-  LQ_OUT_OF_MEMORY = 3,
-  LQ_CUDA = 4, /* an error of the CUDA runtime */
+  LQ_OUT_OF_MEMORY = 3,    /* memory or threads that the system does not give */
+  LQ_CUDA = 4,             /* an error of the CUDA runtime */
   LQ_IO = 5,
   LQ_INTERNAL = 6 /* a defect of the library */
 } lq_status;
@@ -86,7 +86,7 @@ typedef struct lq_tensor {
   int64_t strides[LQ_MAX_DIMS]; /* in elements */
 } lq_tensor;
 
-/* A contiguous (row-major) tensor. `ndim` beyond LQ_MAX_DIMS gives a tensor that every call refuses. */
+/* A contiguous (row-major) tensor. `ndim` beyond LQ_MAX_DIMS, or no shape, gives a tensor that every call refuses. */
 LQ_API lq_tensor lq_tensor_contiguous(void* data, lq_dtype dtype, lq_device device, int32_t ndim, const int64_t* shape);
 
 /* ---- geometry -------------------------------------------------------------------------------------------------- */
