@@ -82,6 +82,9 @@ int run(int argc, char** argv) {
     return exit_after_parse(app, error);
   } catch (const Exit& exit) {
     return flush_output(exit.code);
+  } catch (const Failure& failure) {
+    print_error(failure.what());
+    return failure.exit_code();
   } catch (const Error& error) {
     print_error(error.what());
     return exit_code_of(error);
