@@ -272,8 +272,9 @@ LQ_API lq_status lq_pool_view(const lq_pool* pool, lq_pool_tensors* tensors);
  *        Duplicates are the caller's error: see lq_pool_check_indices.
  *   q0   float32 [V, R], contiguous, on the pool's device.
  *
- * No allocation, no synchronisation. On a GPU backend the call only enqueues, and idx, q0 and the pool must stay alive
- * until it has run (for a captured graph: as long as the graph).
+ * No allocation (the reference backend aside, whose scratch comes and goes), no synchronisation. On a GPU backend the
+ * call only enqueues, and idx, q0 and the pool must stay alive until it has run (for a captured graph: as long as the
+ * graph).
  */
 LQ_API lq_status lq_flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_tensor* q0, void* stream);
 

@@ -3,8 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <initializer_list>
+#include <span>
 #include <string>
-#include <vector>
 
 namespace leapquant::api {
 namespace {
@@ -14,11 +18,15 @@ constexpr int64_t kLargestIndexCount = (int64_t{1} << 31) - 1;
 // Beyond any memory; keeps every later product of extents and strides inside 64 bits.
 constexpr int64_t kLargestStride = int64_t{1} << 36;
 
-// What a tensor must be. Dimensions from `contiguous_from` on must be row-major without gaps.
+// Calls promise to allocate nothing: on the way of a valid call nothing here does. Texts are made once one is refused.
+
+// What a tensor must be. Its name in texts is prefix and name. Dimensions from `contiguous_from` on must be row-major
+// without gaps.
 struct Expected {
+  const char* prefix;
   const char* name;
   DType dtype;
-  std::vector<int64_t> shape;
+  std::span<const int64_t> shape;
   Device device;
   int contiguous_from;
 };
@@ -28,7 +36,7 @@ std::string device_text(const lq_device& device) {
 }
 
 Status wrong(const Expected& expected, const std::string& came) {
-  return invalid_argument(fmt::format("tensor '{}': expected {} {} on {}, got {}", expected.name,
+  return invalid_argument(fmt::format("tensor '{}{}': expected {} {} on {}, got {}", expected.prefix, expected.name,
                                       dtype_name(expected.dtype), shape_text(expected.shape),
                                       to_string(expected.device), came));
 }
@@ -106,20 +114,24 @@ Status check_disjoint(const Named& written, const char* written_prefix, const Na
 // Collects tensors of one call: the first failure sticks, and later ones are not looked at.
 class Checker {
  public:
-  Checker(Device device, std::string prefix = "") : device_(device), prefix_(std::move(prefix)) {}
+  Checker(Device device, const char* prefix = "") : device_(device), prefix_(prefix) {}
 
-  TensorView tensor(const char* name, const lq_tensor& tensor, DType dtype, std::vector<int64_t> shape,
+  TensorView tensor(const char* name, const lq_tensor& tensor, DType dtype, std::span<const int64_t> shape,
                     int contiguous_from) {
     if (!status_.ok()) return {};
-    const std::string full_name = prefix_ + name;
-    const Result<TensorView> view =
-        to_view(tensor, {full_name.c_str(), dtype, std::move(shape), device_, contiguous_from});
+    const Result<TensorView> view = to_view(tensor, {prefix_, name, dtype, shape, device_, contiguous_from});
     if (!view.ok()) {
       status_ = view.status();
       return {};
     }
-    seen_.push_back({name, view.value()});
+    assert(count_ < seen_.size());
+    seen_[count_++] = {name, view.value()};
     return view.value();
+  }
+
+  TensorView tensor(const char* name, const lq_tensor& given, DType dtype, std::initializer_list<int64_t> shape,
+                    int contiguous_from) {
+    return tensor(name, given, dtype, std::span(shape.begin(), shape.size()), contiguous_from);
   }
 
   void absent(const char* name, const lq_tensor& tensor, Gate gate) {
@@ -127,13 +139,16 @@ class Checker {
   }
 
   const Status& status() const { return status_; }
-  const std::vector<Named>& seen() const { return seen_; }
+  std::span<const Named> seen() const { return {seen_.data(), count_}; }
 
  private:
+  static constexpr size_t kMostTensors = 12;  // of one call: checkpoint 5, window 5, q0
+
   Device device_;
-  std::string prefix_;
+  const char* prefix_;
   Status status_;
-  std::vector<Named> seen_;
+  std::array<Named, kMostTensors> seen_{};
+  size_t count_ = 0;
 };
 
 template <class T>
@@ -205,7 +220,7 @@ TensorView check_start_basis(Checker& checker, const lq_tensor& q0, const Geomet
 }
 
 // Results overlap neither inputs nor one another.
-Status check_results(const std::vector<Named>& inputs, const std::vector<Named>& results) {
+Status check_results(std::span<const Named> inputs, std::span<const Named> results) {
   for (size_t i = 0; i < results.size(); ++i) {
     for (const Named& input : inputs) LQ_RETURN_IF_ERROR(check_disjoint(results[i], "result.", input, ""));
     for (size_t j = 0; j < i; ++j) LQ_RETURN_IF_ERROR(check_disjoint(results[i], "result.", results[j], "result."));
@@ -289,12 +304,11 @@ Result<PoolStorage> to_storage(const Geometry& geometry, Layout layout, int64_t 
     if (member.dtype == DType::kNone) {
       checker.absent(name, tensor, geometry.gate);
     } else {
-      const std::vector<int64_t> shape(member.extents().begin(), member.extents().end());
-      member = checker.tensor(name, tensor, member.dtype, shape, 0);
+      member = checker.tensor(name, tensor, member.dtype, member.extents(), 0);
     }
   });
   LQ_RETURN_IF_ERROR(checker.status());
-  const std::vector<Named>& seen = checker.seen();
+  const std::span<const Named> seen = checker.seen();
   for (size_t i = 0; i < seen.size(); ++i) {
     for (size_t j = 0; j < i; ++j) LQ_RETURN_IF_ERROR(check_disjoint(seen[i], "", seen[j], ""));
   }
