@@ -2,7 +2,6 @@
 #include "definition_options.h"
 
 #include "failure.h"
-#include "io/definition.h"
 
 namespace leapquant::cli {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/geometry.h"
+#include "io/definition.h"
 
 namespace leapquant::cli {
 

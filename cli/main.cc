@@ -28,7 +28,7 @@ Examples:
 
 Exit codes:
   0  done
-  1  verify: a program is over the accuracy bound
+  1  verify, report: a program is over the accuracy bound
   2  wrong options, or an input that is missing, unreadable or wrong
   3  the work failed: out of memory, no space, internal error
 
