@@ -200,15 +200,6 @@ constexpr Poison kPoisons[] = {
     {"pcum", [](Inputs& i, size_t n, float x) { i.window.pcum[n * 128 + kKey] = x; }},
 };
 
-// Replaces a program of `result` by that of `clean`.
-void repair(judge::CheckpointTensors& result, const judge::CheckpointTensors& clean, int64_t program) {
-  std::copy_n(clean.codes.begin() + program * 16384, 16384, result.codes.begin() + program * 16384);
-  std::copy_n(clean.s_k.begin() + program * 128, 128, result.s_k.begin() + program * 128);
-  std::copy_n(clean.s_v.begin() + program * 128, 128, result.s_v.begin() + program * 128);
-  std::copy_n(clean.u.begin() + program * 512, 512, result.u.begin() + program * 512);
-  std::copy_n(clean.q.begin() + program * 512, 512, result.q.begin() + program * 512);
-}
-
 TEST_P(NumbersTest, NonFiniteInputsStayInTheirProgramAndAreReported) {
   const judge::FlushInputs clean = inputs_of(judge::Family::kRandom, geometry_of(5), 3);
   const Context backend = context(2);
@@ -223,7 +214,7 @@ TEST_P(NumbersTest, NonFiniteInputsStayInTheirProgramAndAreReported) {
       for (const int8_t code : result.codes) ASSERT_GE(code, -127);
       const auto s_k = result.s_k.begin() + kProgram * 128;
       EXPECT_FALSE(std::all_of(s_k, s_k + 128, [](float scale) { return std::isfinite(scale); }));
-      repair(result, expected, kProgram);
+      copy_program(expected, kProgram, result);
       EXPECT_EQ(bytes_of(result), bytes_of(expected));
 
       const Pool pool = filled_pool(backend, dirty, 4);
