@@ -63,7 +63,7 @@ MUTATIONS = (
             ),
         ),
     ),
-    Mutation("checkpoint not decayed", KERNEL, (("return hn::Exp(F32(), x);", "return hn::Set(F32(), 1.0f);"),)),
+    Mutation("checkpoint not decayed", KERNEL, (("return exp_decay(x);", "return hn::Set(F32(), 1.0f);"),)),
     Mutation(
         "factors of a pool swapped",
         POOL,

@@ -8,13 +8,14 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace leapquant::cpu {
 namespace {
-
-constexpr pid_t kRestarting = 0;
 
 // Blocks every signal while alive: threads started meanwhile leave the host's signal handlers to the host's threads.
 class SignalsBlocked {
@@ -40,6 +41,9 @@ struct WorkerPool::Shared {
     helpers.reserve(static_cast<size_t>(threads - 1));
     try {
       for (int worker = 1; worker < threads; ++worker) helpers.emplace_back([this, worker] { serve(worker); });
+    } catch (const std::system_error& error) {
+      stop();
+      throw std::system_error(error.code(), "cannot start " + std::to_string(threads - 1) + " worker threads");
     } catch (...) {
       stop();
       throw;
@@ -103,17 +107,33 @@ WorkerPool::~WorkerPool() {
   if (process_.load() != getpid()) static_cast<void>(shared_.release());
 }
 
+// One thread of a new process restarts, and the others wait for it. While it does, process_ is the negative of its own
+// process: a child forked in the middle of it then knows that nobody there is at work.
 void WorkerPool::restart_after_fork() {
   const pid_t here = getpid();
   pid_t seen = process_.load();
-  if (seen == here) return;
-  if (seen != kRestarting && process_.compare_exchange_strong(seen, kRestarting)) {
-    static_cast<void>(shared_.release());
-    shared_ = std::make_unique<Shared>(threads_);
-    process_.store(here);
-    return;
+  while (seen != here) {
+    if (seen == -here) {
+      std::this_thread::yield();
+      seen = process_.load();
+    } else if (process_.compare_exchange_weak(seen, -here)) {
+      replace_workers(seen);
+      seen = here;
+    }
   }
-  while (process_.load() != here) std::this_thread::yield();
+}
+
+// When the threads cannot be had, all is as before, and the next call tries again.
+void WorkerPool::replace_workers(pid_t before) {
+  try {
+    std::unique_ptr<Shared> fresh = std::make_unique<Shared>(threads_);
+    static_cast<void>(shared_.release());
+    shared_ = std::move(fresh);
+  } catch (...) {
+    process_.store(before);
+    throw;
+  }
+  process_.store(getpid());
 }
 
 void WorkerPool::run_erased(int64_t count, int64_t chunk, Work work) {

@@ -48,6 +48,9 @@ judge::FlushInputs inputs_of(judge::Family family, const Geometry& geometry, int
 // One item of a batch as a batch of its own.
 judge::FlushInputs item_of(const judge::FlushInputs& inputs, int64_t item);
 
+// Replaces one program of `to`, counted as item * H + head, by that of `from`.
+void copy_program(const judge::CheckpointTensors& from, int64_t program, judge::CheckpointTensors& to);
+
 judge::CheckpointTensors flush_or_die(const Context& context, const judge::FlushInputs& inputs);
 
 // All bytes of checkpoints, in the order of the struct.
