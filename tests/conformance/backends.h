@@ -24,7 +24,9 @@ struct BackendUnderTest {
 };
 
 // For messages of the test framework.
-inline void PrintTo(const BackendUnderTest& backend, std::ostream* out) { *out << backend.name << " " << backend.target; }
+inline void PrintTo(const BackendUnderTest& backend, std::ostream* out) {
+  *out << backend.name << " " << backend.target;
+}
 
 // Every backend with every target that this machine has.
 std::vector<BackendUnderTest> backends_under_test();
