@@ -58,10 +58,12 @@ class CpuBackend final : public HostBackend {
   }
 
  private:
-  // Lines of a program that are worth fetching ahead: codes with scales and factors behind them, and the window rows.
+  // Lines of a program that are worth fetching ahead: the codes, in a pool with scales and factors behind them, and the
+  // window rows.
   static void queue_program(const FlushPlan& plan, const DueProgram& program, PrefetchQueue& queue) {
     const WindowProgram window = plan.window.at(program.item, program.head);
-    queue.add(plan.source.codes.at(program.item, program.head), static_cast<size_t>(region_offsets(plan.geometry).end));
+    const int64_t bytes = plan.in_place ? region_offsets(plan.geometry).end : plan.geometry.state_elements();
+    queue.add(plan.source.codes.at(program.item, program.head), static_cast<size_t>(bytes));
     queue.add(window.window_gate, kWindow * kKeyDim * sizeof(Half));
     queue.add(window.window_update, kWindow * kValueDim * sizeof(Bfloat16));
     queue.add(window.window_key, kWindow * kKeyDim * sizeof(Bfloat16));
