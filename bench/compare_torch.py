@@ -22,7 +22,7 @@ REPETITIONS = 5
 
 def load_reference():
     namespace = {}
-    exec(json.loads(DEFINITION.read_text())["reference"], namespace)  # noqa: S102  our own definition
+    exec(json.loads(DEFINITION.read_text())["reference"], namespace)
     return namespace["run"]
 
 

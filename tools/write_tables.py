@@ -35,8 +35,8 @@ def row(result, reference):
         str(result["threads"]),
         result["layout"],
         result["due"],
-        f"{reference / per_program:.0f}×" if per_program else "–",
-        percent(result["multiply_add_fraction"]) if per_program else "–",
+        f"{reference / per_program:.0f}x" if per_program else "-",
+        percent(result["multiply_add_fraction"]) if per_program else "-",
         percent(result["memory_fraction"]) if result["memory_fraction"] else "in cache",
     ]
     return "| " + " | ".join(cells) + " |"
