@@ -30,8 +30,17 @@ const char* target_names() {
   return names.c_str();
 }
 
-// Programs that a worker takes at a time: few enough to even out the load, many enough to make the counter cheap.
-int64_t chunk_of(int64_t programs, int threads) { return std::clamp<int64_t>(programs / (threads * 32), 1, 64); }
+int64_t number_of(const FlushPlan& plan, const DueProgram& due) {
+  return due.position * plan.geometry.num_heads + due.head;
+}
+
+// The first due program in [n, end).
+std::optional<DueProgram> next_due(const FlushPlan& plan, int64_t n, int64_t end) {
+  for (; n < end; ++n) {
+    if (const auto due = due_program(plan, n)) return due;
+  }
+  return std::nullopt;
+}
 
 class CpuBackend final : public HostBackend {
  public:
@@ -49,11 +58,15 @@ class CpuBackend final : public HostBackend {
   }
 
   Status flush(const FlushPlan& plan, void* /*stream*/) override {
+    // Nobody is woken for a call with nothing due.
+    const std::optional<DueProgram> first_due = next_due(plan, 0, plan.programs());
+    if (!first_due) return {};
+    const int64_t first = number_of(plan, *first_due);
+    const int64_t count = plan.programs() - first;
     const FlushKernel kernel = target_.kernel(plan.geometry.rank);
-    workers_.run(plan.programs(), chunk_of(plan.programs(), workers_.threads()),
-                 [&](int worker, int64_t begin, int64_t end) {
-                   flush_range(plan, kernel, begin, end, workspaces_[static_cast<size_t>(worker)]);
-                 });
+    workers_.run(count, [&](int worker, int64_t begin, int64_t end) {
+      flush_range(plan, kernel, first + begin, first + end, workspaces_[static_cast<size_t>(worker)]);
+    });
     return {};
   }
 
@@ -71,17 +84,10 @@ class CpuBackend final : public HostBackend {
 
   static void flush_range(const FlushPlan& plan, const FlushKernel& kernel, int64_t begin, int64_t end,
                           FlushWorkspace& workspace) {
-    const auto next_due = [&](int64_t n) -> std::optional<DueProgram> {
-      for (; n < end; ++n) {
-        if (const auto due = due_program(plan, n)) return due;
-      }
-      return std::nullopt;
-    };
-    const auto number = [&](const DueProgram& due) { return due.position * plan.geometry.num_heads + due.head; };
-    std::optional<DueProgram> due = next_due(begin);
+    std::optional<DueProgram> due = next_due(plan, begin, end);
     if (due) kernel.prepare_start(plan.start_basis, workspace);
     for (std::optional<DueProgram> next; due; due = next) {
-      next = next_due(number(*due) + 1);
+      next = next_due(plan, number_of(plan, *due) + 1, end);
       workspace.upcoming.clear();
       if (next) queue_program(plan, *next, workspace.upcoming);
       const WindowProgram window = plan.window.at(due->item, due->head);
