@@ -16,7 +16,8 @@ namespace {
 using ProcessTest = BackendTest;
 
 TEST_P(ProcessTest, TheForcedTargetIsTheOneThatRuns) {
-  const lq_context_info by_option = context().info();
+  const Context forced = context();
+  const lq_context_info by_option = forced.info();
   EXPECT_EQ(GetParam().name, by_option.backend);
   EXPECT_EQ(GetParam().target, by_option.target);
   if (GetParam().name != "cpu") return;
