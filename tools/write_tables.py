@@ -28,6 +28,12 @@ def limits_line(limits):
     return "; ".join(parts)
 
 
+def memory_cell(result):
+    if not result["due_programs"]:
+        return "-"
+    return percent(result["memory_fraction"]) if result["memory_fraction"] else "in cache"
+
+
 def row(result, reference):
     per_program = result["median_us"] / result["due_programs"] if result["due_programs"] else None
     cells = [
@@ -37,7 +43,7 @@ def row(result, reference):
         result["due"],
         f"{reference / per_program:.0f}x" if per_program else "-",
         percent(result["multiply_add_fraction"]) if per_program else "-",
-        percent(result["memory_fraction"]) if result["memory_fraction"] else "in cache",
+        memory_cell(result),
     ]
     return "| " + " | ".join(cells) + " |"
 
