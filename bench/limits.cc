@@ -61,12 +61,22 @@ double measure_memory(int threads) {
   return 2.0 * static_cast<double>(share) * threads / seconds;
 }
 
+// The last-level cache behind one CPU. On processors with several, the C library answers with all of a socket's
+// together: a pool that no core's cache holds would count as cached.
+int64_t last_level_cache_bytes() {
+  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
+  int64_t kibibytes = 0;
+  char unit = 0;
+  if (file >> kibibytes >> unit && unit == 'K') return kibibytes << 10;
+  return std::max(0L, sysconf(_SC_LEVEL3_CACHE_SIZE));
+}
+
 }  // namespace
 
 Limits measure_limits(const std::string& target, int threads) {
   return {.multiply_adds_per_s = measure_multiply_adds(target, threads),
           .memory_bytes_per_s = measure_memory(threads),
-          .last_level_cache_bytes = std::max(0L, sysconf(_SC_LEVEL3_CACHE_SIZE))};
+          .last_level_cache_bytes = last_level_cache_bytes()};
 }
 
 std::string processor_name() {

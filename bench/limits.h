@@ -10,9 +10,9 @@
 namespace leapquant::bench {
 
 struct Limits {
-  double multiply_adds_per_s = 0;  // fp32, with the vectors of the given instruction set
-  double memory_bytes_per_s = 0;   // read and written bytes together
-  int64_t last_level_cache_bytes = 0;
+  double multiply_adds_per_s = 0;      // fp32, with the vectors of the given instruction set
+  double memory_bytes_per_s = 0;       // read and written bytes together
+  int64_t last_level_cache_bytes = 0;  // behind one CPU; 0 where there is none or the system does not say
 };
 
 // Measures with `threads` threads at once. `target` is an instruction set by the name that the CPU backend gives it;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A benchmark run as one JSON record, in the schema of docs/performance.md.
+// A benchmark run as one JSON record. Its fields keep their names and meanings; new ones may be added.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // leapquant bench: time the in-place flush against the machine's limits, measured in the same run.
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "bench/runs.h"
 #include "command.h"
+#include "definition_options.h"
 #include "json_output.h"
+#include "judge/verify.h"
 #include "progress.h"
 #include "speed_table.h"
 
@@ -19,8 +22,8 @@ struct BenchOptions {
   std::vector<int32_t> threads = {1, 0};
   std::vector<std::string> due = {"all", "1/16", "none"};
   std::vector<std::string> layouts = {"compact"};
-  int32_t heads = 32;
-  int32_t rank = 4;
+  Geometry geometry;
+  DefinitionOptions definition;
   std::string json;
 };
 
@@ -30,14 +33,14 @@ bench::Due parse_due(const std::string& name) {
 }
 
 std::vector<bench::FlushCase> cases_of(const BenchOptions& options) {
-  lq_geometry geometry = lq_geometry_default(LQ_GATE_KDA);
-  geometry.num_heads = geometry.num_key_heads = options.heads;
-  geometry.rank = options.rank;
+  Geometry geometry = options.geometry;
+  geometry.num_key_heads = geometry.num_heads;
+  geometry = geometry_or(options.definition, geometry);
   std::vector<bench::FlushCase> cases;
-  for (const int64_t batch : options.batches) {
+  for (const int64_t batch : batches_or(options.definition, options.batches)) {
     for (const std::string& layout : options.layouts) {
       for (const std::string& due : options.due) {
-        cases.push_back({.geometry = geometry,
+        cases.push_back({.geometry = judge::public_geometry(geometry),
                          .layout = layout == "padded" ? LQ_LAYOUT_PADDED : LQ_LAYOUT_COMPACT,
                          .batch = batch,
                          .due = parse_due(due)});
@@ -54,7 +57,7 @@ void bench_flush(const BenchOptions& options) {
     record = bench::run_flushes({options.backend, options.threads, cases_of(options)},
                                 [&](double share) { progress.update(share, "flush"); });
   }
-  print_speed_table(record);
+  if (options.json != "-") print_speed_table(record);  // stdout holds one of the two
   if (!options.json.empty()) write_json(options.json, bench::to_json(record));
 }
 
@@ -65,35 +68,40 @@ programs when the pool is larger than the last-level cache.
 Examples:
   leapquant bench
   leapquant bench --batch 512 --due all --threads 1,2 --json flush.json
+  leapquant bench --definition definition.json --workloads workloads.jsonl
   LQ_CPU_TARGET=avx2 leapquant bench --batch 4 --due all)";
 
 }  // namespace
 
 void register_bench(CLI::App& app) {
-  static BenchOptions options;
-  CLI::App* command = app.add_subcommand("bench", "Time the flush against the machine's limits");
-  command->add_option("--backend", options.backend, "Backend; default: the build's first");
-  command->add_option("--batch", options.batches, "Batch sizes")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  command->add_option("--threads", options.threads, "Thread counts; 0: as many as the process may use")
+  auto options = std::make_shared<BenchOptions>();
+  CLI::App* const command = app.add_subcommand("bench", "Time the flush against the machine's limits");
+  command->add_option("--backend", options->backend, "Backend; default: the build's first");
+  CLI::Option* const batch = command->add_option("--batch", options->batches, "Batch sizes, separated by commas")
+                                 ->delimiter(',')
+                                 ->check(CLI::Range(1, 1 << 20))
+                                 ->capture_default_str();
+  command->add_option("--threads", options->threads, "Thread counts; 0: as many as the process may use")
       ->delimiter(',')
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  command->add_option("--due", options.due, "Shares of the programs that are due: all, 1/16, none")
+  command->add_option("--due", options->due, "Shares of the programs that are due: all, 1/16, none")
       ->delimiter(',')
       ->check(CLI::IsMember({"all", "1/16", "none"}))
       ->capture_default_str();
-  command->add_option("--layout", options.layouts, "Pool layouts: compact, padded")
+  command->add_option("--layout", options->layouts, "Pool layouts: compact, padded")
       ->delimiter(',')
       ->check(CLI::IsMember({"compact", "padded"}))
       ->capture_default_str();
-  command->add_option("--heads", options.heads, "Heads")->capture_default_str();
-  command->add_option("--rank", options.rank, "Rank")->capture_default_str();
-  command->add_option("--json", options.json, "Write the record to a file; - is stdout");
+  CLI::Option* const heads =
+      command->add_option("--heads", options->geometry.num_heads, "Heads of a sequence")->capture_default_str();
+  CLI::Option* const rank =
+      command->add_option("--rank", options->geometry.rank, "Rank-1 factors of a checkpoint")->capture_default_str();
+  add_definition_options(*command, options->definition, {heads, rank}, batch);
+  command->add_option("--json", options->json,
+                      "Write the record to this file; - for the standard output, without the table");
   command->footer(kFooter);
-  command->callback([] { bench_flush(options); });
+  command->callback([options] { bench_flush(*options); });
 }
 
 }  // namespace leapquant::cli

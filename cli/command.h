@@ -9,7 +9,7 @@ namespace leapquant::cli {
 
 // Exit codes, documented in --help.
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitOverBound = 1;  // verify: a program is over the accuracy bound
+inline constexpr int kExitOverBound = 1;  // verify, report: a program is over the accuracy bound
 inline constexpr int kExitUsage = 2;      // wrong options, unreadable or wrong input
 inline constexpr int kExitFailure = 3;    // the work itself failed: out of memory, no space, internal error
 

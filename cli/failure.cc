@@ -20,14 +20,13 @@ int exit_code_of(const Error& error) {
 }
 
 void fail_input(const Status& status) {
-  print_error(status.message());
-  throw Exit{status.code() == Code::kOutOfMemory ? kExitFailure : kExitUsage};
+  const Code code = status.code();
+  const bool usage = code == Code::kInvalidArgument || code == Code::kUnsupported || code == Code::kIo;
+  throw Failure(usage ? kExitUsage : kExitFailure, status.message());
 }
 
 void require_output(const Status& status) {
-  if (status.ok()) return;
-  print_error(status.message());
-  throw Exit{kExitFailure};
+  if (!status.ok()) throw Failure(kExitFailure, status.message());
 }
 
 }  // namespace leapquant::cli

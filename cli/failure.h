@@ -3,6 +3,8 @@
 // How a subcommand ends early: one line on stderr that says what was wrong, and an exit code of command.h.
 #pragma once
 
+#include <stdexcept>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -10,6 +12,16 @@
 #include "leapquant/leapquant.hpp"
 
 namespace leapquant::cli {
+
+// Thrown, not printed on the spot: a progress bar that is still up clears its line first.
+class Failure : public std::runtime_error {
+ public:
+  Failure(int exit_code, const std::string& text) : std::runtime_error(text), exit_code_(exit_code) {}
+  int exit_code() const noexcept { return exit_code_; }
+
+ private:
+  int exit_code_;
+};
 
 // "leapquant: error: text"
 void print_error(std::string_view text);

@@ -13,6 +13,7 @@
 #include "failure.h"
 #include "io/checkpoint_file.h"
 #include "io/definition.h"
+#include "judge/verify.h"
 #include "leapquant/leapquant.hpp"
 
 namespace leapquant::cli {
@@ -25,17 +26,6 @@ struct FlushOptions {
   std::string definition;
   int threads = 0;
 };
-
-lq_geometry to_public(const Geometry& geometry) {
-  return {static_cast<lq_gate>(geometry.gate),
-          geometry.num_heads,
-          geometry.num_key_heads,
-          geometry.value_dim,
-          geometry.key_dim,
-          geometry.window,
-          geometry.rank,
-          geometry.code_bits};
-}
 
 // The tensor of that name, or the zero tensor of a call that does not use it.
 lq_tensor tensor_of(io::ProgramFile& file, const char* name) {
@@ -83,7 +73,7 @@ void refuse_overwrite(const FlushOptions& options) {
 void flush(const FlushOptions& options) {
   refuse_overwrite(options);
   io::ProgramFile inputs = input_or_fail(io::load_flush_inputs(options.input, expected_geometry(options)));
-  const lq_geometry geometry = to_public(inputs.geometry);
+  const lq_geometry geometry = judge::public_geometry(inputs.geometry);
   const Context context(options.backend, options.threads);
   context.require(geometry);
   io::ProgramFile result = make_result(inputs);

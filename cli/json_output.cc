@@ -6,8 +6,8 @@
 #include <array>
 #include <span>
 
+#include "failure.h"
 #include "io/atomic_file.h"
-#include "leapquant/leapquant.hpp"
 
 namespace leapquant::cli {
 
@@ -18,8 +18,7 @@ void write_json(const std::string& path, const nlohmann::ordered_json& document)
     return;
   }
   const std::array<std::span<const std::byte>, 1> pieces = {std::as_bytes(std::span(text))};
-  const Status written = io::write_file_atomically(path, pieces);
-  if (!written.ok()) throw Error(static_cast<lq_status>(written.code()), written.message());
+  require_output(io::write_file_atomically(path, pieces));
 }
 
 }  // namespace leapquant::cli

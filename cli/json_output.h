@@ -8,7 +8,7 @@
 
 namespace leapquant::cli {
 
-// Writes `document` to a file, whole or not at all; "-" is stdout. Throws Error.
+// Writes `document` to a file, whole or not at all; "-" is stdout. Throws Failure.
 void write_json(const std::string& path, const nlohmann::ordered_json& document);
 
 }  // namespace leapquant::cli

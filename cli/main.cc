@@ -28,7 +28,7 @@ Examples:
 
 Exit codes:
   0  done
-  1  verify: a program is over the accuracy bound
+  1  verify, report: a program is over the accuracy bound
   2  wrong options, or an input that is missing, unreadable or wrong
   3  the work failed: out of memory, no space, internal error
 
@@ -82,6 +82,9 @@ int run(int argc, char** argv) {
     return exit_after_parse(app, error);
   } catch (const Exit& exit) {
     return flush_output(exit.code);
+  } catch (const Failure& failure) {
+    print_error(failure.what());
+    return failure.exit_code();
   } catch (const Error& error) {
     print_error(error.what());
     return exit_code_of(error);

@@ -19,7 +19,7 @@ constexpr char kClearLine[] = "\r\033[K";
 Progress::Progress(std::string title) : title_(std::move(title)), terminal_(isatty(STDERR_FILENO) == 1) {}
 
 Progress::~Progress() {
-  if (terminal_) fmt::print(stderr, "{}", kClearLine);
+  if (terminal_) std::fputs(kClearLine, stderr);  // fmt::print throws where stderr fails
 }
 
 void Progress::update(double share, const std::string& what) {

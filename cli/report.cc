@@ -3,11 +3,13 @@
 // leapquant report: the main job on the published workloads, in three tables: accuracy, speed, memory.
 #include <fmt/format.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "bench/runs.h"
 #include "command.h"
+#include "failure.h"
 #include "judge/verify.h"
 #include "progress.h"
 #include "speed_table.h"
@@ -48,9 +50,7 @@ std::vector<Accuracy> measure_accuracy(const Context& context, const std::vector
       judge::FamilyRequest request;
       request.family = family;
       request.batch = batch;
-      const Result<judge::Judgement> judged = judge::verify_flush(context, request);
-      if (!judged.ok()) throw Error(static_cast<lq_status>(judged.status().code()), judged.status().message());
-      rows.push_back({family, batch, judged.value()});
+      rows.push_back({family, batch, input_or_fail(judge::verify_flush(context, request))});
       done += batch;
     }
   }
@@ -132,12 +132,12 @@ Examples:
 }  // namespace
 
 void register_report(CLI::App& app) {
-  static ReportOptions options;
-  CLI::App* command = app.add_subcommand("report", "Accuracy, speed and memory on the published workloads");
-  command->add_flag("--all", options.all, "All six published batch sizes instead of 16 and 32");
-  command->add_option("--backend", options.backend, "Backend; default: the build's first");
+  auto options = std::make_shared<ReportOptions>();
+  CLI::App* const command = app.add_subcommand("report", "Accuracy, speed and memory on the published workloads");
+  command->add_flag("--all", options->all, "All six published batch sizes instead of 16 and 32");
+  command->add_option("--backend", options->backend, "Backend; default: the build's first");
   command->footer(kFooter);
-  command->callback([] { report(options); });
+  command->callback([options] { report(*options); });
 }
 
 }  // namespace leapquant::cli

@@ -12,9 +12,9 @@ void print_speed_table(const bench::FlushRecord& record) {
                threads == 1 ? "" : "s", limits.multiply_adds_per_s * 1e-9, limits.memory_bytes_per_s * 1e-9);
   }
   fmt::print("scalar reference, 1 thread: {:.1f} us a program\n\n", record.reference_us_per_program);
-  fmt::print("{:>5} {:>5} {:>4} {:>7} {:>4} {:>7} | {:>11} {:>11} {:>11} | {:>10} {:>8} {:>7} {:>8} {:>8}\n", "batch",
-             "heads", "rank", "layout", "due", "threads", "median us", "min us", "max us", "us/program", "vs ref",
-             "GB/s", "of madds", "of bytes");
+  fmt::print("{:>5} {:>5} {:>4} {:>7} {:>4} {:>7} | {:>11} {:>11} {:>11} | {:>10} {:>10} {:>8} {:>7} {:>8} {:>8}\n",
+             "batch", "heads", "rank", "layout", "due", "threads", "median us", "min us", "max us", "programs/s",
+             "us/program", "vs ref", "GB/s", "of madds", "of bytes");
   for (const bench::FlushResult& result : record.results) {
     const bench::FlushTiming& timing = result.timing;
     fmt::print("{:>5} {:>5} {:>4} {:>7} {:>4} {:>7} | {:>11.1f} {:>11.1f} {:>11.1f} | ", result.flush_case.batch,
@@ -22,11 +22,11 @@ void print_speed_table(const bench::FlushRecord& record) {
                result.flush_case.layout == LQ_LAYOUT_PADDED ? "padded" : "compact",
                bench::due_name(result.flush_case.due), result.threads, timing.median_us, timing.min_us, timing.max_us);
     if (timing.due_programs == 0) {
-      fmt::print("{:>10} {:>8} {:>7} {:>8} {:>8}\n", "-", "-", "-", "-", "-");
+      fmt::print("{:>10} {:>10} {:>8} {:>7} {:>8} {:>8}\n", "-", "-", "-", "-", "-", "-");
       continue;
     }
     const double per_program = timing.median_us / static_cast<double>(timing.due_programs);
-    fmt::print("{:>10.2f} {:>7.1f}x {:>7.2f} {:>6.1f} % {:>8}\n", per_program,
+    fmt::print("{:>10.0f} {:>10.2f} {:>7.1f}x {:>7.2f} {:>6.1f} % {:>8}\n", timing.programs_per_s(), per_program,
                record.reference_us_per_program / per_program,
                static_cast<double>(timing.bytes) / timing.median_us * 1e-3,
                result.limit.multiply_add_us / timing.median_us * 100,

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "command.h"
+#include "definition_options.h"
 #include "failure.h"
-#include "io/definition.h"
 #include "json_output.h"
 
 namespace leapquant::cli {
@@ -29,8 +29,7 @@ struct VerifyOptions {
   uint64_t seed = 0;
   int threads = 0;
   std::string json;
-  std::string definition;
-  std::string workloads;
+  DefinitionOptions definition;
   std::string data;
 };
 
@@ -41,19 +40,10 @@ struct Row {
 };
 
 Geometry requested_geometry(const VerifyOptions& options) {
-  if (!options.definition.empty()) {
-    return input_or_fail(io::definition_geometry(input_or_fail(io::load_definition(options.definition))));
-  }
   Geometry geometry = options.geometry;
   geometry.gate = options.gate == "gdn" ? Gate::kGdn : Gate::kKda;
   geometry.num_key_heads = geometry.num_heads;
-  return geometry;
-}
-
-std::vector<int64_t> requested_batches(const VerifyOptions& options) {
-  if (options.workloads.empty()) return options.batches;
-  return input_or_fail(io::workload_batches(input_or_fail(io::load_workloads(options.workloads)),
-                                            input_or_fail(io::load_definition(options.definition))));
+  return geometry_or(options.definition, geometry);
 }
 
 const char* verdict(const judge::Judgement& judgement) { return judgement.passes() ? "pass" : "FAIL"; }
@@ -106,7 +96,7 @@ Context make_context(const VerifyOptions& options) {
 
 void verify(const VerifyOptions& options) {
   const Geometry geometry = requested_geometry(options);
-  const std::vector<int64_t> batches = requested_batches(options);
+  const std::vector<int64_t> batches = batches_or(options.definition, options.batches);
   std::vector<judge::Family> families;
   for (const std::string& name : options.families) families.push_back(input_or_fail(judge::parse_family(name)));
   const Context context = make_context(options);
@@ -163,14 +153,7 @@ void register_verify(CLI::App& app) {
       ->check(CLI::Range(0, 1024));
   command->add_option("--json", options->json,
                       "Write the figures to this file; - for the standard output, without the table");
-  CLI::Option* const definition =
-      command->add_option("--definition", options->definition, "Take the geometry from this definition")
-          ->excludes(gate)
-          ->excludes(heads)
-          ->excludes(rank);
-  command->add_option("--workloads", options->workloads, "Take the batch sizes from these workloads of the definition")
-      ->needs(definition)
-      ->excludes(batch);
+  add_definition_options(*command, options->definition, {gate, heads, rank}, batch);
   command->add_option("--data", options->data, "Folder that holds kda_trajectory.safetensors");
   for (CLI::Option* const option : command->get_options()) option->capture_default_str();
   command->callback([options] { verify(*options); });

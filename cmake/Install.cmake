@@ -35,7 +35,7 @@ foreach(pc IN ITEMS leapquant.pc leapquant-static.pc)
   install(FILES ${PROJECT_BINARY_DIR}/${pc} DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()
 
-if(TARGET leapquant_cli)
+if(LQ_BUILD_CLI)
   install(TARGETS leapquant_cli)
   install(DIRECTORY data/ DESTINATION ${CMAKE_INSTALL_DATADIR}/leapquant)
 endif()

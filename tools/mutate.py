@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plant faults in the flush, one at a time, and see that the tests fail on each.
 
-Works on a copy of the tracked sources in build/mutation, so that the tree stays as it is. Exits 1 when a fault survives.
+Works on a copy of the tracked sources in build/mutation, so that the tree stays as it is. Exits 1 when a fault
+survives.
 """
 
 import pathlib
@@ -62,23 +63,35 @@ MUTATIONS = (
             ),
         ),
     ),
-    Mutation("checkpoint not decayed", KERNEL, (("return hn::Exp(F32(), x);", "return hn::Set(F32(), 1.0f);"),)),
+    Mutation("checkpoint not decayed", KERNEL, (("return exp_decay(x);", "return hn::Set(F32(), 1.0f);"),)),
     Mutation(
         "factors of a pool swapped",
         POOL,
         (("checkpoint.value_factor.base += geometry_.key_dim", "checkpoint.key_factor.base += geometry_.key_dim"),),
     ),
     Mutation("factors not saturated", LANES, (("hn::IfThenElse(beyond, hn::CopySign(limit, value.part[i]), ", "("),)),
-    Mutation("gates not reset", HOST, (("std::fill_n(window.window_gate,", "if (false) std::fill_n(window.window_gate,"),)),
+    Mutation(
+        "gates not reset", HOST, (("std::fill_n(window.window_gate,", "if (false) std::fill_n(window.window_gate,"),)
+    ),
     Mutation(
         "counter written",
         BACKEND,
-        (("reset_window(plan.geometry, window);", "reset_window(plan.geometry, window);\n*plan.due.fill_count.at(due->item, due->head) = 0;"),),
+        (
+            (
+                "reset_window(plan.geometry, window);",
+                "reset_window(plan.geometry, window);\n*plan.due.fill_count.at(due->item, due->head) = 0;",
+            ),
+        ),
     ),
     Mutation(
         "window of the next head",
         BACKEND,
-        (("plan.window.at(due->item, due->head)", "plan.window.at(due->item, (due->head + 1) % plan.geometry.num_heads)"),),
+        (
+            (
+                "plan.window.at(due->item, due->head)",
+                "plan.window.at(due->item, (due->head + 1) % plan.geometry.num_heads)",
+            ),
+        ),
     ),
     Mutation("slot 0 flushed", HOST, (("if (slot <= 0)", "if (slot < 0)"),)),
     Mutation("index beyond the pool not noticed", HOST, (("slot >= plan.due.num_slots", "slot > plan.due.num_slots"),)),
@@ -88,8 +101,15 @@ MUTATIONS = (
         KERNEL,
         (("set16(dependent ? 0.0f : 1.0f / norm)", "set16(1.0f / std::max(norm, 1e-30f))"),),
     ),
-    Mutation("weight-0 entries multiplied", KERNEL, (("window.window_weight[j] != 0.0f", "true"), ("weight != 0.0f", "true"),
-                                                      ("if (window.window_weight[j] == 0.0f) continue;", ""))),
+    Mutation(
+        "weight-0 entries multiplied",
+        KERNEL,
+        (
+            ("window.window_weight[j] != 0.0f", "true"),
+            ("weight != 0.0f", "true"),
+            ("if (window.window_weight[j] == 0.0f) continue;", ""),
+        ),
+    ),
 )
 
 

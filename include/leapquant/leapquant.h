@@ -41,8 +41,8 @@ typedef enum lq_status {
   LQ_OK = 0,
   LQ_INVALID_ARGUMENT = 1, /* a tensor, size or option is wrong; the text names it, what was expected, what came */
   LQ_UNSUPPORTED = 2,      /* the request is valid, but this backend lacks it */
-  LQ_OUT_OF_MEMORY = 3,
-  LQ_CUDA = 4, /* an error of the CUDA runtime */
+  LQ_OUT_OF_MEMORY = 3,    /* memory or threads that the system does not give */
+  LQ_CUDA = 4,             /* an error of the CUDA runtime */
   LQ_IO = 5,
   LQ_INTERNAL = 6 /* a defect of the library */
 } lq_status;
@@ -87,7 +87,7 @@ typedef struct lq_tensor {
   int64_t strides[LQ_MAX_DIMS]; /* in elements */
 } lq_tensor;
 
-/* A contiguous (row-major) tensor. `ndim` beyond LQ_MAX_DIMS gives a tensor that every call refuses. */
+/* A contiguous (row-major) tensor. `ndim` beyond LQ_MAX_DIMS, or no shape, gives a tensor that every call refuses. */
 LQ_API lq_tensor lq_tensor_contiguous(void* data, lq_dtype dtype, lq_device device, int32_t ndim, const int64_t* shape);
 
 /* ---- geometry -------------------------------------------------------------------------------------------------- */
@@ -275,8 +275,9 @@ LQ_API lq_status lq_pool_view(const lq_pool* pool, lq_pool_tensors* tensors);
  *        Duplicates are the caller's error: see lq_pool_check_indices.
  *   q0   float32 [V, R], contiguous, on the pool's device.
  *
- * No allocation, no synchronisation. On a GPU backend the call only enqueues, and idx, q0 and the pool must stay alive
- * until it has run (for a captured graph: as long as the graph).
+ * No allocation (the reference backend aside, whose scratch comes and goes), no synchronisation. On a GPU backend the
+ * call only enqueues, and idx, q0 and the pool must stay alive until it has run (for a captured graph: as long as the
+ * graph).
  */
 LQ_API lq_status lq_flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_tensor* q0, void* stream);
 
@@ -286,7 +287,7 @@ LQ_API lq_status lq_pool_check_indices(lq_pool* pool, const lq_tensor* idx, void
 /* Kinds of trouble that in-place calls meet in the data; they never stop the call. */
 typedef enum lq_pool_error_kind {
   LQ_ERROR_INDEX = 0,     /* an index beyond the pool */
-  LQ_ERROR_NONFINITE = 1, /* a rebuilt state that holds NaN or Inf */
+  LQ_ERROR_NONFINITE = 1, /* a flush whose state or start basis holds NaN or Inf: so does the new checkpoint */
   LQ_ERROR_UNFLUSHED = 2, /* a step met a full window that was not flushed */
   LQ_ERROR_COUNTER = 3,   /* a step met a counter below 0 or above L */
   LQ_ERROR_KIND_COUNT = 4

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// leapquant: a thin C++17 layer over the C interface. Owning handles, exceptions instead of status codes, tensors from
-// vectors. The C header documents shapes, units, errors and lifetimes; nothing is added to them here.
+// leapquant: a thin C++17 layer over the C interface. Owning handles, exceptions instead of status codes. The C
+// header documents shapes, units, errors and lifetimes; nothing is added to them here.
 #ifndef LEAPQUANT_LEAPQUANT_HPP_
 #define LEAPQUANT_LEAPQUANT_HPP_
 

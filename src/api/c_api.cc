@@ -6,6 +6,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "api/validate.h"
 #include "leapquant/leapquant.h"
@@ -51,6 +52,8 @@ lq_status guarded(Body body) noexcept {
     return finish(body());
   } catch (const std::bad_alloc&) {
     return fail(Code::kOutOfMemory, "out of host memory");
+  } catch (const std::system_error& error) {  // threads that the system does not give
+    return fail(Code::kOutOfMemory, error.what());
   } catch (const std::exception& error) {
     return fail(Code::kInternal, error.what());
   } catch (...) {
@@ -266,7 +269,7 @@ lq_tensor lq_tensor_contiguous(void* data, lq_dtype dtype, lq_device device, int
   tensor.dtype = dtype;
   tensor.device = device;
   tensor.ndim = ndim;
-  if (ndim < 0 || ndim > LQ_MAX_DIMS) return tensor;
+  if (ndim < 0 || ndim > LQ_MAX_DIMS || (ndim > 0 && shape == nullptr)) return tensor;
   int64_t stride = 1;
   for (int32_t d = ndim - 1; d >= 0; --d) {
     tensor.shape[d] = shape[d];

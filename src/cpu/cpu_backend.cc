@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <vector>
 
+#include "core/checkpoint_layout.h"
 #include "cpu/cpu_quota.h"
 #include "cpu/flush_kernel.h"
 #include "cpu/worker_pool.h"
@@ -28,8 +30,17 @@ const char* target_names() {
   return names.c_str();
 }
 
-// Programs that a worker takes at a time: few enough to even out the load, many enough to make the counter cheap.
-int64_t chunk_of(int64_t programs, int threads) { return std::clamp<int64_t>(programs / (threads * 32), 1, 64); }
+int64_t number_of(const FlushPlan& plan, const DueProgram& due) {
+  return due.position * plan.geometry.num_heads + due.head;
+}
+
+// The first due program in [n, end).
+std::optional<DueProgram> next_due(const FlushPlan& plan, int64_t n, int64_t end) {
+  for (; n < end; ++n) {
+    if (const auto due = due_program(plan, n)) return due;
+  }
+  return std::nullopt;
+}
 
 class CpuBackend final : public HostBackend {
  public:
@@ -47,23 +58,38 @@ class CpuBackend final : public HostBackend {
   }
 
   Status flush(const FlushPlan& plan, void* /*stream*/) override {
+    // Nobody is woken for a call with nothing due.
+    const std::optional<DueProgram> first_due = next_due(plan, 0, plan.programs());
+    if (!first_due) return {};
+    const int64_t first = number_of(plan, *first_due);
+    const int64_t count = plan.programs() - first;
     const FlushKernel kernel = target_.kernel(plan.geometry.rank);
-    workers_.run(plan.programs(), chunk_of(plan.programs(), workers_.threads()),
-                 [&](int worker, int64_t begin, int64_t end) {
-                   flush_range(plan, kernel, begin, end, workspaces_[static_cast<size_t>(worker)]);
-                 });
+    workers_.run(count, [&](int worker, int64_t begin, int64_t end) {
+      flush_range(plan, kernel, first + begin, first + end, workspaces_[static_cast<size_t>(worker)]);
+    });
     return {};
   }
 
  private:
+  // Lines of a program that are worth fetching ahead: the codes, in a pool with scales and factors behind them, and the
+  // window rows.
+  static void queue_program(const FlushPlan& plan, const DueProgram& program, PrefetchQueue& queue) {
+    const WindowProgram window = plan.window.at(program.item, program.head);
+    const int64_t bytes = plan.in_place ? region_offsets(plan.geometry).end : plan.geometry.state_elements();
+    queue.add(plan.source.codes.at(program.item, program.head), static_cast<size_t>(bytes));
+    queue.add(window.window_gate, kWindow * kKeyDim * sizeof(Half));
+    queue.add(window.window_update, kWindow * kValueDim * sizeof(Bfloat16));
+    queue.add(window.window_key, kWindow * kKeyDim * sizeof(Bfloat16));
+  }
+
   static void flush_range(const FlushPlan& plan, const FlushKernel& kernel, int64_t begin, int64_t end,
                           FlushWorkspace& workspace) {
-    bool prepared = false;
-    for (int64_t n = begin; n < end; ++n) {
-      const auto due = due_program(plan, n);
-      if (!due) continue;
-      if (!prepared) kernel.prepare_start(plan.start_basis, workspace);
-      prepared = true;
+    std::optional<DueProgram> due = next_due(plan, begin, end);
+    if (due) kernel.prepare_start(plan.start_basis, workspace);
+    for (std::optional<DueProgram> next; due; due = next) {
+      next = next_due(plan, number_of(plan, *due) + 1, end);
+      workspace.upcoming.clear();
+      if (next) queue_program(plan, *next, workspace.upcoming);
       const WindowProgram window = plan.window.at(due->item, due->head);
       const bool finite =
           kernel.flush(plan.source.at(due->item, due->head), window, plan.target.at(due->item, due->head), workspace);

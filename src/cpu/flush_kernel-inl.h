@@ -26,6 +26,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/numerics.h"
 #include "cpu/flush_kernel.h"
@@ -81,6 +82,14 @@ HWY_INLINE void scale_near_one(float* values, size_t count) {
   for (size_t i = 0; i < count; i += 16) store16(mul16(load16(values + i), factor), values + i);
 }
 
+// exp of a log-decay, whatever it holds. Highway's makes 0 of NaN, which would hide it, and is undefined above 104,
+// where fp32 has overflowed.
+HWY_INLINE Vector exp_decay(Vector x) {
+  const F32 df;
+  const Vector beyond = hn::Mul(x, hn::Set(df, std::numeric_limits<float>::infinity()));
+  return hn::IfThenElse(hn::Lt(x, hn::Set(df, 104.0f)), hn::Exp(df, x), beyond);
+}
+
 template <size_t kRank>
 void prepare_start(const float* start_basis, FlushWorkspace& workspace) {
   for (size_t r = 0; r < kRank; ++r) {
@@ -103,7 +112,7 @@ HWY_INLINE size_t prepare_products(const CheckpointProgram& source, const Window
   }
   for (size_t k = 0; k < kKeyDim; k += 16) {
     const Lanes16 log_decay = load16(window.log_decay + k);
-    const Lanes16 decay = map16([](Vector x) HWY_ATTR { return hn::Exp(F32(), x); }, log_decay);
+    const Lanes16 decay = map16([](Vector x) HWY_ATTR { return exp_decay(x); }, log_decay);
     const Lanes16 code_scale =
         map16([](Vector x) HWY_ATTR { return hn::Div(x, hn::Set(F32(), kCodeMax)); }, load16(source.key_scale + k));
     store16(mul16(code_scale, decay), workspace.code_scale + k);
@@ -150,11 +159,17 @@ HWY_INLINE void project_tile(const Tile& tile, const float* HWY_RESTRICT coeffic
   }
 }
 
-// Calls `body(v, k)` for every tile's first row and key, row blocks outermost.
+// Calls `body(v, k)` for every tile's first row and key, row blocks outermost. Meanwhile fetches a third of the next
+// program: there are three such passes.
 template <class Body>
-HWY_INLINE void for_each_tile(Body body) {
+HWY_INLINE void for_each_tile(FlushWorkspace& workspace, Body body) {
+  constexpr size_t kTiles = (kValueDim / Config::kTileRows) * (kKeyDim / kTileKeys);
+  constexpr size_t kLinesPerTile = (kProgramLines + 3 * kTiles - 1) / (3 * kTiles);
   for (size_t v = 0; v < kValueDim; v += Config::kTileRows) {
-    for (size_t k = 0; k < kKeyDim; k += kTileKeys) body(v, k);
+    for (size_t k = 0; k < kKeyDim; k += kTileKeys) {
+      workspace.upcoming.fetch(kLinesPerTile);
+      body(v, k);
+    }
   }
 }
 
@@ -168,7 +183,7 @@ HWY_INLINE void load_tile(const float* HWY_RESTRICT state, Tile& tile) {
 template <size_t kRank>
 HWY_INLINE void rebuild(const CheckpointProgram& source, size_t inner, FlushWorkspace& workspace) {
   std::fill_n(workspace.key_thin, kRank * kKeyDim, 0.0f);
-  for_each_tile([&](size_t v, size_t k) HWY_ATTR {
+  for_each_tile(workspace, [&](size_t v, size_t k) HWY_ATTR {
     Tile tile;
     for (size_t row = 0; row < Config::kTileRows; ++row) {
       const Lanes16 row_scale = set16(source.value_scale[v + row]);
@@ -227,7 +242,7 @@ HWY_INLINE void multiply_state(FlushWorkspace& workspace) {
 template <size_t kRank>
 HWY_INLINE void multiply_transposed_state(FlushWorkspace& workspace) {
   std::fill_n(workspace.key_thin, kRank * kKeyDim, 0.0f);
-  for_each_tile([&](size_t v, size_t k) HWY_ATTR {
+  for_each_tile(workspace, [&](size_t v, size_t k) HWY_ATTR {
     Tile tile;
     load_tile(workspace.state + v * kStateRow + k, tile);
     project_tile<kRank>(tile, workspace.value_thin + v, workspace.key_thin + k);
@@ -301,7 +316,7 @@ HWY_INLINE void round_factors(float* thin, Half* factor, int64_t factor_row) {
 template <size_t kRank>
 HWY_INLINE void subtract_factors(FlushWorkspace& workspace) {
   std::fill_n(workspace.column, kKeyDim, 0.0f);
-  for_each_tile([&](size_t v, size_t k) HWY_ATTR {
+  for_each_tile(workspace, [&](size_t v, size_t k) HWY_ATTR {
     float* HWY_RESTRICT state = workspace.state + v * kStateRow + k;
     Tile tile;
     load_tile(state, tile);

@@ -22,6 +22,37 @@ inline constexpr size_t kStateRow = kKeyDim + 16;
 // The state is a product of this inner size at most, plus the codes: window entries and old factors.
 inline constexpr size_t kMaxInner = kWindow + kMaxRank;
 
+// Cache lines of the program that comes next, fetched little by little while the current one is computed: by the time
+// it starts, its 32 KB are in the second-level cache.
+class PrefetchQueue {
+ public:
+  static constexpr size_t kLine = 64;
+
+  void clear() { count_ = 0; }
+  void add(const void* data, size_t bytes) {
+    range_[count_++] = {static_cast<const char*>(data), static_cast<const char*>(data) + bytes};
+  }
+  void fetch(size_t lines) {
+    for (; lines != 0 && count_ != 0; --lines) {
+      Range& last = range_[count_ - 1];
+      __builtin_prefetch(last.next, 0, 2);
+      last.next += kLine;
+      if (last.next >= last.end) --count_;
+    }
+  }
+
+ private:
+  struct Range {
+    const char* next;
+    const char* end;
+  };
+  Range range_[4];
+  size_t count_ = 0;
+};
+
+// Lines that the flush of a program reads, the largest rank's factors included.
+inline constexpr size_t kProgramLines = (kValueDim * kKeyDim + 1024 + 4096 + 3 * 4096 + 512) / PrefetchQueue::kLine;
+
 // Scratch of one worker. All arrays start on a cache line.
 struct alignas(64) FlushWorkspace {
   float state[kValueDim * kStateRow];       // S [V, kStateRow], later the residual E
@@ -33,6 +64,7 @@ struct alignas(64) FlushWorkspace {
   float value_thin[kMaxRank * kValueDim];   // Q, then the rounded q' [R, V]
   float partial[kMaxRank * kValueDim * 4];  // quarter sums of S P [R, V, 4]
   float column[kKeyDim];                    // column sums of |E|, then 1 / s_k
+  PrefetchQueue upcoming;                   // the next program's lines
 };
 
 // The body compiled for one instruction set and one rank.

@@ -8,13 +8,25 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace leapquant::cpu {
 namespace {
 
-constexpr pid_t kRestarting = 0;
+constexpr int64_t kLongestRange = 64;
+constexpr int kSpins = 2000;  // some tens of microseconds
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 // Blocks every signal while alive: threads started meanwhile leave the host's signal handlers to the host's threads.
 class SignalsBlocked {
@@ -35,11 +47,14 @@ class SignalsBlocked {
 }  // namespace
 
 struct WorkerPool::Shared {
-  explicit Shared(int threads) {
+  explicit Shared(int thread_count) : threads(thread_count) {
     const SignalsBlocked blocked;
     helpers.reserve(static_cast<size_t>(threads - 1));
     try {
       for (int worker = 1; worker < threads; ++worker) helpers.emplace_back([this, worker] { serve(worker); });
+    } catch (const std::system_error& error) {
+      stop();
+      throw std::system_error(error.code(), "cannot start " + std::to_string(threads - 1) + " worker threads");
     } catch (...) {
       stop();
       throw;
@@ -58,39 +73,73 @@ struct WorkerPool::Shared {
     for (std::thread& helper : helpers) helper.join();
   }
 
-  // The life of a helper thread.
+  // The life of a helper thread. One that wakes when the work is done already takes no part: nobody waits for it.
   void serve(int worker) {
     uint64_t seen = 0;
     std::unique_lock lock(mutex);
     while (true) {
-      started.wait(lock, [&] { return stopping || round != seen; });
+      started.wait(lock, [&] { return stopping || (open && round != seen); });
       if (stopping) return;
       seen = round;
+      active.fetch_add(1, std::memory_order_relaxed);
       lock.unlock();
       take_ranges(worker);
       lock.lock();
-      if (--busy == 0) finished.notify_one();
+      if (active.fetch_sub(1, std::memory_order_release) == 1) finished.notify_one();
     }
   }
+
+  void open_round(Work new_work, int64_t new_count) {
+    const std::lock_guard lock(mutex);
+    work = new_work;
+    count = new_count;
+    next.store(0, std::memory_order_relaxed);
+    open = true;
+    ++round;
+  }
+
+  // Waits for the helpers that took part. They have one range left at most, so that spinning for a while mostly saves
+  // the way through the kernel.
+  void close_round() {
+    {
+      const std::lock_guard lock(mutex);
+      open = false;
+    }
+    for (int spin = 0; spin < kSpins; ++spin) {
+      if (active.load(std::memory_order_acquire) == 0) return;
+      pause_briefly();
+    }
+    std::unique_lock lock(mutex);
+    finished.wait(lock, [&] { return active.load(std::memory_order_acquire) == 0; });
+  }
+
+  // Ranges shrink towards the end: long ones run undisturbed, short ones even out the finish. Bounded, since the work
+  // may lie in one part of the indices.
+  int64_t range_size(int64_t rest) const { return std::clamp<int64_t>(rest / (2 * threads), 1, kLongestRange); }
 
   void take_ranges(int worker) {
     while (true) {
-      const int64_t begin = next.fetch_add(chunk, std::memory_order_relaxed);
-      if (begin >= count) return;
-      work.call(work.body, worker, begin, std::min(begin + chunk, count));
+      int64_t begin = next.load(std::memory_order_relaxed);
+      int64_t end = 0;
+      do {
+        if (begin >= count) return;
+        end = begin + range_size(count - begin);
+      } while (!next.compare_exchange_weak(begin, end, std::memory_order_relaxed));
+      work.call(work.body, worker, begin, end);
     }
   }
 
+  const int threads;
   std::mutex call;  // one call at a time
   std::mutex mutex;
   std::condition_variable started;
   std::condition_variable finished;
   uint64_t round = 0;
-  int busy = 0;
+  bool open = false;           // helpers may still join the round
+  std::atomic<int> active{0};  // helpers that joined; changed under the mutex
   bool stopping = false;
   Work work{};
   int64_t count = 0;
-  int64_t chunk = 1;
   std::atomic<int64_t> next{0};
   std::vector<std::thread> helpers;  // last: they use all of the above
 };
@@ -103,40 +152,47 @@ WorkerPool::~WorkerPool() {
   if (process_.load() != getpid()) static_cast<void>(shared_.release());
 }
 
+// One thread of a new process restarts, and the others wait for it. While it does, process_ is the negative of its own
+// process: a child forked in the middle of it then knows that nobody there is at work.
 void WorkerPool::restart_after_fork() {
   const pid_t here = getpid();
   pid_t seen = process_.load();
-  if (seen == here) return;
-  if (seen != kRestarting && process_.compare_exchange_strong(seen, kRestarting)) {
-    static_cast<void>(shared_.release());
-    shared_ = std::make_unique<Shared>(threads_);
-    process_.store(here);
-    return;
+  while (seen != here) {
+    if (seen == -here) {
+      std::this_thread::yield();
+      seen = process_.load();
+    } else if (process_.compare_exchange_weak(seen, -here)) {
+      replace_workers(seen);
+      seen = here;
+    }
   }
-  while (process_.load() != here) std::this_thread::yield();
 }
 
-void WorkerPool::run_erased(int64_t count, int64_t chunk, Work work) {
+// When the threads cannot be had, all is as before, and the next call tries again.
+void WorkerPool::replace_workers(pid_t before) {
+  try {
+    std::unique_ptr<Shared> fresh = std::make_unique<Shared>(threads_);
+    static_cast<void>(shared_.release());
+    shared_ = std::move(fresh);
+  } catch (...) {
+    process_.store(before);
+    throw;
+  }
+  process_.store(getpid());
+}
+
+void WorkerPool::run_erased(int64_t count, Work work) {
   restart_after_fork();
   Shared& shared = *shared_;
   const std::lock_guard one_call(shared.call);
-  if (threads_ == 1 || count <= chunk) {
+  if (threads_ == 1 || count <= 1) {
     if (count > 0) work.call(work.body, 0, 0, count);
     return;
   }
-  {
-    const std::lock_guard lock(shared.mutex);
-    shared.work = work;
-    shared.count = count;
-    shared.chunk = chunk;
-    shared.next.store(0, std::memory_order_relaxed);
-    shared.busy = threads_ - 1;
-    ++shared.round;
-  }
+  shared.open_round(work, count);
   shared.started.notify_all();
   shared.take_ranges(0);
-  std::unique_lock lock(shared.mutex);
-  shared.finished.wait(lock, [&] { return shared.busy == 0; });
+  shared.close_round();
 }
 
 }  // namespace leapquant::cpu

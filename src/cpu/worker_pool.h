@@ -22,14 +22,14 @@ class WorkerPool {
 
   int threads() const { return threads_; }
 
-  // Calls body(worker, begin, end) until [0, count) is covered by ranges of at most `chunk`; worker is in [0,
-  // threads()). Returns when all is done. Calls from several threads run one after another. A child process of fork()
-  // has no workers: they are started again on its first call.
+  // Calls body(worker, begin, end) until [0, count) is covered by ranges; worker is in [0, threads()). Returns when all
+  // is done. Calls from several threads run one after another. A child process of fork() has no workers: they are
+  // started again on its first call, which throws std::system_error when it gets none.
   template <class Body>
-  void run(int64_t count, int64_t chunk, const Body& body) {
-    run_erased(count, chunk, {&body, [](const void* target, int worker, int64_t begin, int64_t end) {
-                                (*static_cast<const Body*>(target))(worker, begin, end);
-                              }});
+  void run(int64_t count, const Body& body) {
+    run_erased(count, {&body, [](const void* target, int worker, int64_t begin, int64_t end) {
+                         (*static_cast<const Body*>(target))(worker, begin, end);
+                       }});
   }
 
  private:
@@ -39,12 +39,13 @@ class WorkerPool {
   };
   struct Shared;
 
-  void run_erased(int64_t count, int64_t chunk, Work work);
+  void run_erased(int64_t count, Work work);
   void restart_after_fork();
+  void replace_workers(pid_t before);
 
   int threads_;
   std::unique_ptr<Shared> shared_;
-  std::atomic<pid_t> process_;  // the process whose threads these are
+  std::atomic<pid_t> process_;  // the process whose threads these are; negative while it starts them anew
 };
 
 }  // namespace leapquant::cpu

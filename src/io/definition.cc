@@ -238,6 +238,7 @@ Result<std::vector<Workload>> load_workloads(const std::string& path) {
 }
 
 Result<std::vector<int64_t>> workload_batches(const std::vector<Workload>& workloads, const Definition& definition) {
+  if (workloads.empty()) return field_error("workloads", "at least one", "none");
   std::vector<int64_t> batches;
   for (const Workload& workload : workloads) {
     const std::string who = fmt::format("workload {}", in_quotes(workload.uuid));

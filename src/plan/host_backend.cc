@@ -18,6 +18,8 @@ Result<void*> HostBackend::allocate(size_t bytes) {
     return out_of_memory("cannot allocate " + std::to_string(bytes) + " bytes; this machine has " +
                          std::to_string(physical));
   }
+  // A pool is walked in strides of tens of kilobytes: large pages spare the address translation. Advice only.
+  madvise(memory, bytes, MADV_HUGEPAGE);
   return memory;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -25,10 +26,10 @@ TensorView shaped(DType dtype, Device device, std::initializer_list<int64_t> sha
 // A tensor of a region: `offset` bytes into it, extents inside a region appended to [N, H].
 TensorView region_view(const TensorView& raw, const PoolLayout& layout, int64_t num_slots, int64_t num_heads,
                        int64_t offset, DType dtype, std::initializer_list<int64_t> inner) {
-  std::vector<int64_t> shape = {num_slots, num_heads};
-  shape.insert(shape.end(), inner);
+  std::array<int64_t, kMaxDims> shape = {num_slots, num_heads};
+  std::copy(inner.begin(), inner.end(), shape.begin() + 2);
   void* data = static_cast<char*>(raw.data) + layout.base_offset + offset;
-  TensorView view = contiguous_view(data, dtype, raw.device, shape);
+  TensorView view = contiguous_view(data, dtype, raw.device, {shape.data(), 2 + inner.size()});
   view.strides[0] = layout.slot_stride / dtype_bytes(dtype);
   view.strides[1] = layout.head_stride / dtype_bytes(dtype);
   return view;

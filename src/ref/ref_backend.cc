@@ -32,10 +32,13 @@ class RefBackend final : public HostBackend {
     const WindowProgram window = plan.window.at(due.item, due.head);
     const std::vector<float> state = rebuild_state<float>(geometry, plan.source.at(due.item, due.head), window);
     const Factors factors = compress_state<float>(geometry, state, plan.start_basis);
-    quantize_residual<float>(geometry, state, factors, plan.target.at(due.item, due.head));
+    const CheckpointProgram target = plan.target.at(due.item, due.head);
+    quantize_residual<float>(geometry, state, factors, target);
     if (!plan.in_place) return;
     reset_window(geometry, window);
-    const bool finite = std::all_of(state.begin(), state.end(), [](float value) { return std::isfinite(value); });
+    // A column scale is a sum over its column of the residual: NaN and Inf of the state or of the factors reach it.
+    const bool finite = std::all_of(target.key_scale, target.key_scale + geometry.key_dim,
+                                    [](float scale) { return std::isfinite(scale); });
     if (!finite) record_error(*plan.due.errors, ErrorKind::kNonFinite, due.position);
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends.h"
 
+#include <algorithm>
 #include <sstream>
 #include <stdexcept>
 
@@ -21,6 +22,12 @@ template <class T>
 std::vector<T> slice(const std::vector<T>& values, int64_t item, int64_t batch) {
   const auto size = static_cast<int64_t>(values.size()) / batch;
   return {values.begin() + item * size, values.begin() + (item + 1) * size};
+}
+
+// Copies part `n` of a tensor whose parts have `elements` elements.
+template <class T>
+void copy_part(const std::vector<T>& from, int64_t n, int64_t elements, std::vector<T>& to) {
+  std::copy_n(from.begin() + n * elements, elements, to.begin() + n * elements);
 }
 
 size_t tensor_bytes(const lq_tensor& tensor) {
@@ -77,6 +84,15 @@ judge::FlushInputs item_of(const judge::FlushInputs& inputs, int64_t item) {
   one.window.gbuf = slice(inputs.window.gbuf, item, inputs.batch);
   one.window.pcum = slice(inputs.window.pcum, item, inputs.batch);
   return one;
+}
+
+void copy_program(const judge::CheckpointTensors& from, int64_t program, judge::CheckpointTensors& to) {
+  const Geometry& geometry = from.geometry;
+  copy_part(from.codes, program, geometry.state_elements(), to.codes);
+  copy_part(from.s_k, program, geometry.key_dim, to.s_k);
+  copy_part(from.s_v, program, geometry.value_dim, to.s_v);
+  copy_part(from.u, program, int64_t{geometry.rank} * geometry.key_dim, to.u);
+  copy_part(from.q, program, int64_t{geometry.rank} * geometry.value_dim, to.q);
 }
 
 judge::CheckpointTensors flush_or_die(const Context& context, const judge::FlushInputs& inputs) {

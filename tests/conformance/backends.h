@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,11 @@ struct BackendUnderTest {
   std::string name;
   std::string target;
 };
+
+// For messages of the test framework.
+inline void PrintTo(const BackendUnderTest& backend, std::ostream* out) {
+  *out << backend.name << " " << backend.target;
+}
 
 // Every backend with every target that this machine has.
 std::vector<BackendUnderTest> backends_under_test();
@@ -43,6 +49,9 @@ judge::FlushInputs inputs_of(judge::Family family, const Geometry& geometry, int
 
 // One item of a batch as a batch of its own.
 judge::FlushInputs item_of(const judge::FlushInputs& inputs, int64_t item);
+
+// Replaces one program of `to`, counted as item * H + head, by that of `from`.
+void copy_program(const judge::CheckpointTensors& from, int64_t program, judge::CheckpointTensors& to);
 
 judge::CheckpointTensors flush_or_die(const Context& context, const judge::FlushInputs& inputs);
 

@@ -99,7 +99,14 @@ std::vector<BadCall> bad_calls() {
        [](Call& c) { c.result.s_v.data = c.result.s_k.data; },
        invalid,
        {"'result.s_v'", "overlap", "'result.s_k'"}},
-      {"result over q0", [](Call& c) { c.result.s_k.data = c.q0.data; }, invalid, {"'result.s_k'", "overlap", "'q0'"}},
+      {"result over q0",
+       [](Call& c) {
+         c.inputs.q0.resize(4096);  // larger than the result, which then overlaps nothing else
+         c.q0.data = c.inputs.q0.data();
+         c.result.s_k.data = c.q0.data;
+       },
+       invalid,
+       {"'result.s_k'", "overlap", "'q0'"}},
       {"unknown flags", [](Call& c) { c.flags = 64; }, invalid, {"flags", "0x40"}},
       {"unknown gate", [](Call& c) { c.geometry.gate = static_cast<lq_gate>(7); }, invalid, {"gate", "7"}},
       {"no heads", [](Call& c) { c.geometry.num_heads = 0; }, invalid, {"num_heads", "got 0"}},

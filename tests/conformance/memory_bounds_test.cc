@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <climits>
 #include <memory>
 
 #include "backends.h"
@@ -106,10 +107,11 @@ TEST_P(MemoryBoundsTest, NothingOutsideAPoolIsTouched) {
       tensor->data = buffers.back()->data();
     }
     const Pool guarded(backend, {judge::public_geometry(inputs.geometry), layout, 3, &memory, LQ_POOL_KEEP_CONTENTS});
-    GuardedBuffer indices(2 * sizeof(int32_t), Side::kEnd);
-    static_cast<int32_t*>(indices.data())[0] = 1;
-    static_cast<int32_t*>(indices.data())[1] = 2;
-    guarded.flush_inplace(tensor(indices.data(), LQ_INT32, {2}), judge::public_start_basis(inputs));
+    const std::vector<int32_t> order = {1, 3, INT_MAX, INT_MIN, -1, 0, 2};  // 3 and more lie beyond the pool
+    GuardedBuffer indices(order.size() * sizeof(int32_t), Side::kEnd);
+    std::memcpy(indices.data(), order.data(), order.size() * sizeof(int32_t));
+    guarded.flush_inplace(tensor(indices.data(), LQ_INT32, {std::ssize(order)}), judge::public_start_basis(inputs));
+    EXPECT_EQ(guarded.read_errors().first_position[LQ_ERROR_INDEX], 1);
     std::vector<int32_t> slots = {1, 2};
     EXPECT_EQ(bytes_of(judge::read_slots(guarded.tensors(), inputs.geometry, slots)),
               bytes_of(flush_or_die(backend, inputs)));

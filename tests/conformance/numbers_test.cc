@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Exact values, and the numerical policies: ties, zero and tiny heads, saturation, containment.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -176,26 +177,65 @@ TEST_P(NumbersTest, TinyHeadsDoNotUnderflow) {
   EXPECT_TRUE(judge::judge_flush(inputs, result.view(), 1).passes());
 }
 
-TEST_P(NumbersTest, NonFiniteInputsStayInTheirProgram) {
+// Plants a value in one element of a program, in every tensor that a flush reads.
+struct Poison {
+  const char* tensor;
+  void (*plant)(judge::FlushInputs& inputs, size_t program, float value);
+};
+
+using Inputs = judge::FlushInputs;
+
+constexpr size_t kKey = 5;    // the channel that is spoilt
+constexpr size_t kEntry = 9;  // the window entry
+
+constexpr Poison kPoisons[] = {
+    {"s_k", [](Inputs& i, size_t n, float x) { i.checkpoint.s_k[n * 128 + kKey] = x; }},
+    {"s_v", [](Inputs& i, size_t n, float x) { i.checkpoint.s_v[n * 128 + kKey] = x; }},
+    {"u", [](Inputs& i, size_t n, float x) { i.checkpoint.u[n * 512 + kKey] = to_half(x); }},
+    {"q", [](Inputs& i, size_t n, float x) { i.checkpoint.q[n * 512 + kKey] = to_half(x); }},
+    {"kbuf", [](Inputs& i, size_t n, float x) { i.window.kbuf[(n * 16 + kEntry) * 128 + kKey] = to_bfloat16(x); }},
+    {"ubuf", [](Inputs& i, size_t n, float x) { i.window.ubuf[(n * 16 + kEntry) * 128 + kKey] = to_bfloat16(x); }},
+    {"w", [](Inputs& i, size_t n, float x) { i.window.w[n * 16 + kEntry] = x; }},
+    {"gbuf", [](Inputs& i, size_t n, float x) { i.window.gbuf[(n * 16 + kEntry) * 128 + kKey] = to_half(x); }},
+    {"pcum", [](Inputs& i, size_t n, float x) { i.window.pcum[n * 128 + kKey] = x; }},
+};
+
+TEST_P(NumbersTest, NonFiniteInputsStayInTheirProgramAndAreReported) {
   const judge::FlushInputs clean = inputs_of(judge::Family::kRandom, geometry_of(5), 3);
-  const judge::CheckpointTensors expected = flush_or_die(context(), clean);
-  for (const float poison : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    judge::FlushInputs dirty = clean;
-    const size_t program = 7;
-    dirty.checkpoint.s_k[program * 128 + 5] = poison;
-    const judge::CheckpointTensors result = flush_or_die(context(2), dirty);
-    for (const int8_t code : result.codes) ASSERT_GE(code, -127);
-    bool finite = true;
-    for (size_t k = 0; k < 128; ++k) finite = finite && std::isfinite(result.s_k[program * 128 + k]);
-    EXPECT_FALSE(finite);
-    judge::CheckpointTensors repaired = result;
-    std::copy_n(expected.codes.begin() + program * 16384, 16384, repaired.codes.begin() + program * 16384);
-    std::copy_n(expected.s_k.begin() + program * 128, 128, repaired.s_k.begin() + program * 128);
-    std::copy_n(expected.s_v.begin() + program * 128, 128, repaired.s_v.begin() + program * 128);
-    std::copy_n(expected.u.begin() + program * 512, 512, repaired.u.begin() + program * 512);
-    std::copy_n(expected.q.begin() + program * 512, 512, repaired.q.begin() + program * 512);
-    EXPECT_EQ(bytes_of(repaired), bytes_of(expected));
+  const Context backend = context(2);
+  const judge::CheckpointTensors expected = flush_or_die(backend, clean);
+  constexpr int64_t kProgram = 7;  // item 1, head 2
+  for (const Poison& poison : kPoisons) {
+    for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      SCOPED_TRACE(std::string(poison.tensor) + " " + std::to_string(value));
+      judge::FlushInputs dirty = clean;
+      poison.plant(dirty, kProgram, value);
+      judge::CheckpointTensors result = flush_or_die(backend, dirty);
+      for (const int8_t code : result.codes) ASSERT_GE(code, -127);
+      const auto s_k = result.s_k.begin() + kProgram * 128;
+      EXPECT_FALSE(std::all_of(s_k, s_k + 128, [](float scale) { return std::isfinite(scale); }));
+      copy_program(expected, kProgram, result);
+      EXPECT_EQ(bytes_of(result), bytes_of(expected));
+
+      const Pool pool = filled_pool(backend, dirty, 4);
+      std::vector<int32_t> order = {1, 2, 3};
+      pool.flush_inplace(index_tensor(order), judge::public_start_basis(dirty));
+      const lq_pool_errors errors = pool.read_errors();
+      EXPECT_EQ(errors.flags, 1u << LQ_ERROR_NONFINITE);
+      EXPECT_EQ(errors.first_position[LQ_ERROR_NONFINITE], 1);
+    }
   }
+}
+
+TEST_P(NumbersTest, AStartBasisThatIsNotFiniteIsReported) {
+  judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(2), 2);
+  inputs.q0[9] = std::numeric_limits<float>::quiet_NaN();
+  const Pool pool = filled_pool(context(2), inputs, 3);
+  std::vector<int32_t> order = {0, 2, 1};
+  pool.flush_inplace(index_tensor(order), judge::public_start_basis(inputs));
+  const lq_pool_errors errors = pool.read_errors();
+  EXPECT_EQ(errors.flags, 1u << LQ_ERROR_NONFINITE);
+  EXPECT_EQ(errors.first_position[LQ_ERROR_NONFINITE], 1);
 }
 
 #if defined(__x86_64__)

@@ -85,11 +85,7 @@ TEST_P(PoolTest, OnlyAFullWindowIsDue) {
   EXPECT_TRUE(std::equal(std::begin(counters), std::end(counters), counter(t, 1, 0)));  // never written
 
   judge::CheckpointTensors wanted = old;
-  std::copy_n(expected.codes.begin() + 2 * 16384, 16384, wanted.codes.begin() + 2 * 16384);
-  std::copy_n(expected.s_k.begin() + 2 * 128, 128, wanted.s_k.begin() + 2 * 128);
-  std::copy_n(expected.s_v.begin() + 2 * 128, 128, wanted.s_v.begin() + 2 * 128);
-  std::copy_n(expected.u.begin() + 2 * 512, 512, wanted.u.begin() + 2 * 512);
-  std::copy_n(expected.q.begin() + 2 * 512, 512, wanted.q.begin() + 2 * 512);
+  copy_program(expected, 2, wanted);  // head 2 of item 0
   EXPECT_EQ(bytes_of(judge::read_slots(t, inputs.geometry, slots)), bytes_of(wanted));
   EXPECT_NE(bytes_of(pool), before);
   EXPECT_EQ(pool.read_errors().flags, 0u);
@@ -274,11 +270,7 @@ TEST_P(PoolTest, RandomSelections) {
       for (size_t head = 0; head < 3; ++head) {
         if (named.count(static_cast<int32_t>(item + 1)) == 0 || counters[(item + 1) * 3 + head] != 16) continue;
         const auto program = static_cast<int64_t>(item * 3 + head);
-        std::copy_n(flushed.codes.begin() + program * 16384, 16384, expected.codes.begin() + program * 16384);
-        std::copy_n(flushed.s_k.begin() + program * 128, 128, expected.s_k.begin() + program * 128);
-        std::copy_n(flushed.s_v.begin() + program * 128, 128, expected.s_v.begin() + program * 128);
-        std::copy_n(flushed.u.begin() + program * 512, 512, expected.u.begin() + program * 512);
-        std::copy_n(flushed.q.begin() + program * 512, 512, expected.q.begin() + program * 512);
+        copy_program(flushed, program, expected);
       }
     }
     pool.flush_inplace(index_tensor(order), judge::public_start_basis(inputs));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The library as a guest in its host's process: forced instruction sets, threads, fork.
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,7 +16,8 @@ namespace {
 using ProcessTest = BackendTest;
 
 TEST_P(ProcessTest, TheForcedTargetIsTheOneThatRuns) {
-  const lq_context_info by_option = context().info();
+  const Context forced = context();
+  const lq_context_info by_option = forced.info();
   EXPECT_EQ(GetParam().name, by_option.backend);
   EXPECT_EQ(GetParam().target, by_option.target);
   if (GetParam().name != "cpu") return;
@@ -54,6 +56,21 @@ TEST_P(ProcessTest, OneContextServesSeveralThreads) {
     }
   }
   for (const int result : equal) EXPECT_EQ(result, 1);
+}
+
+// A container's quota is read in tests/core; the affinity mask stands for it here.
+TEST(ContextOptions, ThreadsAreThoseOfTheProcessUnlessSet) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  const int32_t chosen = Context("cpu").info().threads;
+  const int32_t asked = Context("cpu", 3).info().threads;
+  ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
+  EXPECT_EQ(chosen, 1);
+  EXPECT_EQ(asked, 3);
 }
 
 TEST(ContextOptions, AreChecked) {

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `leapquant verify` and `leapquant bench`: their JSON records, exit codes, definitions and workloads.
+#include "judge/verify.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "program.h"
+
+namespace leapquant::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kDefinition = LQ_DATA_DIR "/definitions/leapquant_kda_flush_r4_int8_h32_v128_k128.json";
+
+void write_text(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+
+void expect_keys(const json& object, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) EXPECT_TRUE(object.contains(key)) << key << " in " << object;
+}
+
+std::string workload(int batch) {
+  return R"({"definition": "leapquant_kda_flush_r4_int8_h32_v128_k128", "workload": {"uuid": "x", "axes": )"
+         R"({"batch_size": )" +
+         std::to_string(batch) + "}}}\n";
+}
+
+TEST(Verify, WritesTheFiguresThatTheLibraryGives) {
+  const Outcome run = run_program({"verify", "--heads", "2", "--rank", "1", "--batch", "1,3", "--family",
+                                   "structured,trained", "--seed", "5", "--backend", "ref", "--json", "-"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json record = json::parse(run.out);
+  EXPECT_EQ(record["backend"], "ref");
+  EXPECT_EQ(record["gate"], "kda");
+  ASSERT_EQ(record["results"].size(), 4u);
+  for (const json& row : record["results"]) {
+    expect_keys(row, {"family", "batch", "heads", "rank", "programs", "worst_ratio", "averaged_ratio", "over", "finite",
+                      "verdict"});
+  }
+  const json& row = record["results"][1];
+  const judge::FamilyRequest request = {
+      .geometry = {.num_heads = 2, .num_key_heads = 2, .rank = 1}, .batch = 3, .seed = 5};
+  const Result<judge::Judgement> judged = judge::verify_flush(Context("ref"), request);
+  ASSERT_TRUE(judged.ok()) << judged.status().message();
+  EXPECT_EQ(row["family"], "structured");
+  EXPECT_EQ(row["batch"], 3);
+  EXPECT_EQ(row["programs"], 6);
+  EXPECT_EQ(row["worst_ratio"], judged.value().worst_ratio);
+  EXPECT_EQ(row["averaged_ratio"], judged.value().averaged_ratio);
+  EXPECT_EQ(row["over"], 0);
+  EXPECT_EQ(row["finite"], true);
+  EXPECT_EQ(row["verdict"], "pass");
+}
+
+TEST(Verify, PrintsATableBesideAFile) {
+  const io::TempDir dir;
+  expect_success(run_program({"verify", "--heads", "1", "--batch", "1", "--family", "random", "--json", dir.file("x")}),
+                 {"worst ratio", "random", "pass"});
+  EXPECT_EQ(json::parse(io::read_bytes(dir.file("x")))["results"].size(), 1u);
+}
+
+TEST(Verify, TakesGeometryAndBatchesFromADefinition) {
+  const io::TempDir dir;
+  write_text(dir.file("w.jsonl"), workload(1) + workload(2));
+  const Outcome run = run_program(
+      {"verify", "--definition", kDefinition, "--workloads", dir.file("w.jsonl"), "--family", "random", "--json", "-"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json results = json::parse(run.out)["results"];
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_EQ(results[0]["heads"], 32);
+  EXPECT_EQ(results[0]["rank"], 4);
+  EXPECT_EQ(results[1]["batch"], 2);
+}
+
+TEST(Verify, RefusesWhatItCannotJudge) {
+  expect_failure(run_program({"verify", "--batch", "0"}), 2, {"--batch", "0"});
+  expect_failure(run_program({"verify", "--batch", "1", "--heads", "0"}), 2, {"num_heads", "got 0"});
+  expect_failure(run_program({"verify", "--batch", "1", "--gate", "gdn"}), 2, {"cpu", "gdn"});
+  expect_failure(run_program({"verify", "--batch", "1", "--rank", "3"}), 2, {"rank", "1, 2, 4, 8", "got 3"});
+  expect_failure(run_program({"verify", "--family", "sturctured"}), 2, {"sturctured", "structured"});
+  expect_failure(run_program({"verify", "--data", "/missing", "--batch", "1", "--family", "trained"}), 2,
+                 {"/missing", "No such file"});
+  expect_failure(run_program({"verify", "--workloads", "w.jsonl"}), 2, {"--definition"});
+  expect_failure(run_program({"verify", "--definition", kDefinition, "--heads", "4"}), 2, {"--heads"});
+  const io::TempDir dir;
+  write_text(dir.file("w.jsonl"), "\n");
+  expect_failure(run_program({"verify", "--definition", kDefinition, "--workloads", dir.file("w.jsonl")}), 2,
+                 {"workloads", "at least one"});
+}
+
+TEST(Verify, ReportsARecordThatCannotBeWritten) {
+  expect_failure(run_program({"verify", "--heads", "1", "--batch", "1", "--family", "random", "--json", "/missing/x"}),
+                 3, {"/missing/x"});
+}
+
+TEST(Bench, WritesItsRecord) {
+  const io::TempDir dir;
+  write_text(dir.file("w.jsonl"), workload(1));
+  const Outcome run = run_program({"bench", "--definition", kDefinition, "--workloads", dir.file("w.jsonl"),
+                                   "--threads", "1", "--due", "1/16,none", "--layout", "padded", "--json", "-"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json record = json::parse(run.out);
+  expect_keys(record, {"backend", "device", "commit", "limits", "results"});
+  ASSERT_EQ(record["results"].size(), 2u);
+  for (const json& row : record["results"]) {
+    expect_keys(row, {"op", "gate", "batch", "heads", "rank", "layout", "due", "threads", "median_us", "min_us",
+                      "max_us", "programs_per_s", "bytes", "fraction_of_limit"});
+  }
+  const json& none = record["results"][1];
+  EXPECT_EQ(none["op"], "flush");
+  EXPECT_EQ(none["gate"], "kda");
+  EXPECT_EQ(none["batch"], 1);
+  EXPECT_EQ(none["heads"], 32);
+  EXPECT_EQ(none["layout"], "padded");
+  EXPECT_EQ(none["due"], "none");
+  EXPECT_EQ(none["threads"], 1);
+  EXPECT_EQ(none["bytes"], 0);
+}
+
+TEST(Bench, RefusesWrongGeometriesAndOptions) {
+  expect_failure(run_program({"bench", "--batch", "0"}), 2, {"--batch"});
+  expect_failure(run_program({"bench", "--due", "some"}), 2, {"--due", "1/16"});
+  expect_failure(run_program({"bench", "--backend", "tpu", "--batch", "1"}), 2, {"no backend 'tpu'"});
+  expect_failure(run_program({"bench", "--heads", "0", "--batch", "1"}), 2, {"num_heads", "got 0"});
+  expect_failure(run_program({"bench", "--rank", "3", "--batch", "1"}), 2, {"cpu", "rank", "got 3"});
+}
+
+}  // namespace
+}  // namespace leapquant::cli
