@@ -36,8 +36,8 @@ cudaStream_t as_stream(void* stream) { return static_cast<cudaStream_t>(stream);
 
 template <class T>
 ProgramBytes in_bytes(const Strided<T>& tensor) {
-  constexpr int64_t size = sizeof(T);
-  return {reinterpret_cast<char*>(tensor.base), tensor.item_stride * size, tensor.head_stride * size};
+  constexpr int64_t kSize = sizeof(T);
+  return {reinterpret_cast<char*>(tensor.base), tensor.item_stride * kSize, tensor.head_stride * kSize};
 }
 
 FlushArguments arguments_of(const FlushPlan& plan) {
