@@ -8,8 +8,8 @@ namespace {
 
 using AccuracyTest = BackendTest;
 
-// The judge is arithmetic alone, which sanitizers slow down twentyfold: they see every rank and fewer programs, the plain
-// build sees all.
+// The judge is arithmetic alone, which sanitizers slow down twentyfold: they see every rank and fewer programs, the
+// plain build sees all.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int32_t kHeadCounts[] = {1, 12};
 constexpr int64_t kLargestBatch = 128;
