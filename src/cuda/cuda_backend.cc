@@ -40,6 +40,15 @@ ProgramBytes in_bytes(const Strided<T>& tensor) {
   return {reinterpret_cast<char*>(tensor.base), tensor.item_stride * kSize, tensor.head_stride * kSize};
 }
 
+// Counters can be read several at once when they are dense, at a multiple of a unit's bytes.
+int32_t counter_unit(const FlushPlan& plan) {
+  const auto& counters = plan.due.fill_count;
+  const int32_t heads = plan.geometry.num_heads;
+  const bool wide = heads % kWideUnit == 0 && counters.head_stride == 1 && counters.item_stride == heads &&
+                    reinterpret_cast<uintptr_t>(counters.base) % (kWideUnit * sizeof(int32_t)) == 0;
+  return wide ? kWideUnit : 1;
+}
+
 FlushArguments arguments_of(const FlushPlan& plan) {
   constexpr int64_t kHalfBytes = sizeof(Half);
   return {{in_bytes(plan.source.codes), in_bytes(plan.source.key_scale), in_bytes(plan.source.value_scale),
@@ -53,8 +62,9 @@ FlushArguments arguments_of(const FlushPlan& plan) {
           plan.target.value_factor_row * kHalfBytes,
           plan.start_basis,
           plan.geometry.rank,
+          kCodeExponents,
           {plan.in_place ? plan.due.slot_index : nullptr, in_bytes(plan.due.fill_count), plan.due.num_slots,
-           plan.programs(), plan.geometry.num_heads, plan.in_place ? plan.due.errors->first_position : nullptr}};
+           plan.programs(), plan.geometry.num_heads, counter_unit(plan), plan.in_place ? plan.due.errors->first_position : nullptr}};
 }
 
 // Every program of a tensor must begin at a multiple of 16 bytes. Strides over a single program don't matter.
@@ -83,9 +93,8 @@ Status check_alignment(const FlushPlan& plan, const FlushArguments& arguments) {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(int device, int multiprocessors, int32_t largest_rank, std::string target)
-      : multiprocessors_(multiprocessors),
-        largest_rank_(largest_rank),
+  CudaBackend(int device, const ResidentBlocks& resident, std::string target)
+      : resident_(resident),
         state_{.name = kName,
                .target = std::move(target),
                .threads = 1,
@@ -95,10 +104,7 @@ class CudaBackend final : public Backend {
 
   Status supports(const Geometry& geometry) const override {
     LQ_RETURN_IF_ERROR(check_geometry(geometry));
-    LQ_RETURN_IF_ERROR(check_required_geometry(geometry, kName));
-    if (geometry.rank <= largest_rank_) return {};
-    return unsupported("backend 'cuda' on " + state_.target + " supports rank 1, 2, 4, got " +
-                       std::to_string(geometry.rank) + ": its multiprocessors have too little shared memory");
+    return check_required_geometry(geometry, kName);
   }
 
   Status flush(const FlushPlan& plan, void* stream) override {
@@ -106,7 +112,7 @@ class CudaBackend final : public Backend {
     LQ_RETURN_IF_ERROR(check_alignment(plan, arguments));
     const DeviceGuard guard(state_.device.index);
     LQ_RETURN_IF_ERROR(guard.status());
-    return to_status(launch_flush(arguments, multiprocessors_, as_stream(stream)), "flush");
+    return to_status(launch_flush(arguments, resident_, as_stream(stream)), "flush");
   }
 
   Result<void*> allocate(size_t bytes) override {
@@ -172,8 +178,7 @@ class CudaBackend final : public Backend {
     return to_status(cudaStreamSynchronize(as_stream(stream)), "copying");
   }
 
-  int multiprocessors_;
-  int32_t largest_rank_;
+  ResidentBlocks resident_;
   BackendState state_;
 };
 
@@ -198,10 +203,9 @@ Result<std::unique_ptr<Backend>> create(const BackendOptions& options) {
   }
   const DeviceGuard guard(options.device);
   LQ_RETURN_IF_ERROR(guard.status());
-  int32_t largest_rank = 0;
-  LQ_RETURN_IF_CUDA_ERROR(prepare_flush(properties.sharedMemPerBlockOptin, &largest_rank), "loading the kernels");
-  return std::unique_ptr<Backend>(
-      new CudaBackend(options.device, properties.multiProcessorCount, largest_rank, target));
+  ResidentBlocks resident;
+  LQ_RETURN_IF_CUDA_ERROR(prepare_flush(&resident), "loading the kernels");
+  return std::unique_ptr<Backend>(new CudaBackend(options.device, resident, target));
 }
 
 }  // namespace

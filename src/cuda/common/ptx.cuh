@@ -21,8 +21,31 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
 __device__ __forceinline__ void copy_async16(uint32_t smem, const void* gmem) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(smem), "l"(gmem) : "memory");
 }
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
+__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// ---- shared memory by address ---------------------------------------------------------------------------------------
+
+__device__ __forceinline__ void store_shared(uint32_t smem, uint32_t value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(smem), "r"(value) : "memory");
+}
+__device__ __forceinline__ void store_shared(uint32_t smem, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
+}
+__device__ __forceinline__ uint32_t load_shared(uint32_t smem) {
+  uint32_t value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(smem) : "memory");
+  return value;
+}
+__device__ __forceinline__ uint4 load_shared16(uint32_t smem) {
+  uint4 value;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(smem)
+               : "memory");
+  return value;
+}
 
 // ---- 8x8 matrices of 16-bit elements: lane l supplies the address of row l % 8 of matrix l / 8 ----------------------
 
@@ -32,61 +55,44 @@ __device__ __forceinline__ void load_matrices(uint32_t (&m)[4], uint32_t address
                : "r"(address)
                : "memory");
 }
-__device__ __forceinline__ void load_matrices(uint32_t (&m)[2], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
-               : "=r"(m[0]), "=r"(m[1])
-               : "r"(address)
-               : "memory");
-}
 __device__ __forceinline__ void load_transposed(uint32_t (&m)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
                : "r"(address)
                : "memory");
 }
-__device__ __forceinline__ void load_transposed(uint32_t (&m)[2], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
-               : "=r"(m[0]), "=r"(m[1])
-               : "r"(address)
-               : "memory");
-}
-__device__ __forceinline__ uint32_t transpose_matrix(uint32_t m) {
-  uint32_t result;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(m));
-  return result;
-}
 
-// ---- products: c += a b, fp32 accumulators --------------------------------------------------------------------------
+// ---- products of one warp: c += a b, fp32 accumulators --------------------------------------------------------------
 
 // Fragments, g = lane / 4, t = lane % 4: c = rows g, g + 8 x columns 2t, 2t + 1; a = {(g, k), (g + 8, k), (g, k + 8),
 // (g + 8, k + 8)} and b = {k, k + 8} with k = 2t, 2t + 1.
-__device__ __forceinline__ void multiply_half(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                                              uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-__device__ __forceinline__ void multiply_bfloat(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+__device__ __forceinline__ void multiply_bfloat(float* c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                                                 uint32_t b0, uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 // Inner dimension 8.
-__device__ __forceinline__ void multiply_half(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t b0) {
+__device__ __forceinline__ void multiply_half(float* c, uint32_t a0, uint32_t a1, uint32_t b0) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(b0));
 }
 
+__device__ __forceinline__ void multiply_bfloat(float* c, uint32_t a0, uint32_t a1, uint32_t b0) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(b0));
+}
+// c = a b.
+__device__ __forceinline__ void multiply_bfloat_first(float* c, uint32_t a0, uint32_t a1, uint32_t b0) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+      : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+      : "r"(a0), "r"(a1), "r"(b0), "f"(0.0f));
+}
+
 // ---- conversions ----------------------------------------------------------------------------------------------------
 
-// x = hi + lo up to 2^-22 (halves) or 2^-16 (bfloats) of x, side by side: hi in the low 16 bits.
-__device__ __forceinline__ uint32_t split_half(float x) {
-  const __half hi = __float2half_rn(x);
-  const __half lo = __float2half_rn(x - __half2float(hi));
-  return static_cast<uint32_t>(__half_as_ushort(hi)) | static_cast<uint32_t>(__half_as_ushort(lo)) << 16;
-}
 __device__ __forceinline__ uint32_t pack_bfloat(float low, float high) {
   uint32_t packed;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
@@ -95,44 +101,58 @@ __device__ __forceinline__ uint32_t pack_bfloat(float low, float high) {
 __device__ __forceinline__ float2 unpack_bfloat(uint32_t packed) {
   return make_float2(__uint_as_float(packed << 16), __uint_as_float(packed & 0xFFFF0000u));
 }
-__device__ __forceinline__ uint32_t split_bfloat(float x) {
+
+// Two values as three bfloats each, 24 bits in all: x = hi + mid + lo.
+struct BfloatPair {
+  uint32_t hi;
+  uint32_t mid;
+  uint32_t lo;
+};
+__device__ __forceinline__ BfloatPair split_pair(float x, float y) {
+  BfloatPair pair;
+  pair.hi = pack_bfloat(x, y);
+  const float2 hi = unpack_bfloat(pair.hi);
+  const float2 rest = make_float2(x - hi.x, y - hi.y);
+  pair.mid = pack_bfloat(rest.x, rest.y);
+  const float2 mid = unpack_bfloat(pair.mid);
+  pair.lo = pack_bfloat(rest.x - mid.x, rest.y - mid.y);
+  return pair;
+}
+// The same of one value: hi beside mid, lo beside a zero.
+struct BfloatTerms {
+  uint32_t hi_mid;
+  uint32_t lo;
+};
+__device__ __forceinline__ BfloatTerms split_value(float x) {
   const float hi = __uint_as_float(pack_bfloat(x, 0.0f) << 16);
-  return pack_bfloat(hi, x - hi);
+  const float rest = x - hi;
+  BfloatTerms terms;
+  terms.hi_mid = pack_bfloat(hi, rest);
+  terms.lo = pack_bfloat(rest - unpack_bfloat(terms.hi_mid).y, 0.0f);
+  return terms;
 }
-// What split_bfloat leaves, below 2^-24 of x, beside a zero.
-__device__ __forceinline__ uint32_t third_bfloat(float x) {
-  const float2 terms = unpack_bfloat(split_bfloat(x));
-  return pack_bfloat(x - terms.x - terms.y, 0.0f);
-}
+
 __device__ __forceinline__ float2 unpack_half(uint32_t packed) {
   return __half22float2(*reinterpret_cast<const __half2*>(&packed));
 }
 // Values beyond the range of fp16 saturate; NaN stays NaN.
-__device__ __forceinline__ __half saturate_to_half(float x) {
+__device__ __forceinline__ uint16_t saturate_to_half(float x) {
   const float limit = 65504.0f;
   if (fabsf(x) > limit) x = copysignf(limit, x);
-  return __float2half_rn(x);
-}
-__device__ __forceinline__ uint32_t pack_half(__half low, __half high) {
-  return static_cast<uint32_t>(__half_as_ushort(low)) | static_cast<uint32_t>(__half_as_ushort(high)) << 16;
+  return __half_as_ushort(__float2half_rn(x));
 }
 
-// Codes with their sign bits flipped (code + 128) as halves, exactly: 0x64xx is 1024 + xx. `kSelector` picks the two
-// bytes.
-constexpr uint32_t kFlipCodes = 0x80808080u;
+// Two codes as bfloats, exactly: `kSelector` picks their bytes from `codes`. `exponents` is 0x43 four times:
+// 0x43cc is 128 + (cc & 127) without bit 7, and bit 7, the sign, makes 256 of the 128 that is to be subtracted.
 template <uint32_t kSelector>
-__device__ __forceinline__ uint32_t codes_to_halves(uint32_t flipped) {
-  const uint32_t biased = __byte_perm(flipped, 0x64646464u, kSelector);
-  const uint32_t bias = 0x64806480u;  // 1152, 1152
-  const __half2 codes = __hsub2(*reinterpret_cast<const __half2*>(&biased), *reinterpret_cast<const __half2*>(&bias));
-  return *reinterpret_cast<const uint32_t*>(&codes);
+__device__ __forceinline__ uint32_t codes_to_bfloats(uint32_t codes, uint32_t exponents) {
+  const uint32_t biased = __byte_perm(codes, exponents, kSelector);
+  const uint32_t value = biased & 0xFF7FFF7Fu;
+  const uint32_t bias = biased & 0xFF80FF80u;
+  const __nv_bfloat162 code =
+      __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&value), *reinterpret_cast<const __nv_bfloat162*>(&bias));
+  return *reinterpret_cast<const uint32_t*>(&code);
 }
-// ... and one of four as fp32: 0x4B0000xx is 2^23 + xx. The conversion instruction is slower.
-template <uint32_t kByte>
-__device__ __forceinline__ float code_to_float(uint32_t flipped) {
-  return __uint_as_float(__byte_perm(flipped, 0x4B000000u, 0x7440u | kByte)) - 8388736.0f;
-}
-
 // x / 127, correctly rounded where neither result nor remainder is subnormal.
 __device__ __forceinline__ float divide_by_127(float x) {
   const float reciprocal = 1.0f / 127.0f;
@@ -140,14 +160,26 @@ __device__ __forceinline__ float divide_by_127(float x) {
   return fmaf(fmaf(-127.0f, quotient, x), reciprocal, quotient);
 }
 
+// ---- quotients and roots of normal numbers, a rounding at most from the exact ones, without a subroutine ---------------
+
+__device__ __forceinline__ float divide(float x, float y) {
+  float reciprocal;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(reciprocal) : "f"(y));
+  const float quotient = x * reciprocal;
+  return fmaf(fmaf(-y, quotient, x), reciprocal, quotient);
+}
+__device__ __forceinline__ float square_root(float x) {
+  const float inverse = rsqrtf(x);
+  const float root = x * inverse;
+  return fmaf(0.5f * fmaf(-root, root, x), inverse, root);
+}
+
 // ---- powers of two --------------------------------------------------------------------------------------------------
 
-// The exponent field of the power of two that brings x >= 0 into [2^shift, 2^(shift + 1)), as far as it has one.
-__device__ __forceinline__ int scale_field(float x, int shift) {
-  const int field = 254 - static_cast<int>(__float_as_uint(x) >> 23 & 255u) + shift;
-  return min(max(field, 1), 253);
+// The power of two that brings x >= 0 into [1, 2), as far as there is one.
+__device__ __forceinline__ float power_to_one(float x) {
+  const int field = 254 - static_cast<int>(__float_as_uint(x) >> 23 & 255u);
+  return __int_as_float(min(max(field, 1), 253) << 23);
 }
-__device__ __forceinline__ float power_of_field(int field) { return __int_as_float(field << 23); }
-__device__ __forceinline__ float inverse_of_field(int field) { return __int_as_float((254 - field) << 23); }
 
 }  // namespace leapquant::cuda

@@ -9,16 +9,33 @@ namespace leapquant::cuda {
 
 inline constexpr int kDim = 128;  // V and K
 inline constexpr int kEntries = 16;
-inline constexpr int kWarps = 8;  // warp w owns key columns 16 w to 16 w + 15 of all rows
+inline constexpr int kWarps = 4;  // one program per group of four warps, the unit of the matrix instructions
 inline constexpr int kThreads = 32 * kWarps;
-inline constexpr int kBlocksPerSm = 2;
-static_assert(kDim == 16 * kWarps);
+static_assert(kThreads == kDim, "a thread owns one row of every thin matrix");
 
-// Programs that one pass over the counters looks at, and how many of them one block can be given.
-inline constexpr int kScanRounds = 16;
-inline constexpr int kScanChunk = kScanRounds * kThreads;
-inline constexpr int kListLength = 512;
-inline constexpr int kSmallestListGrid = kScanChunk / kListLength;
+// Thin matrices have 4 or 8 columns, of which the rank uses the first. `kColumns` selects the variant.
+//
+// Blocks that share a multiprocessor, which bounds the registers of a thread. Shared memory, at least 227 KiB on sm_90
+// and sm_100, 163 KiB on sm_80 and 99 KiB on the others, allows three, two and one at 4 columns; without the warpgroup
+// instructions the registers of three do not suffice everywhere.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__)
+constexpr int blocks_per_multiprocessor(int columns) { return columns == 4 ? 3 : 2; }
+#elif __CUDA_ARCH__ == 800 || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)
+constexpr int blocks_per_multiprocessor(int columns) { return columns == 4 ? 2 : 1; }
+#else
+constexpr int blocks_per_multiprocessor(int /*columns*/) { return 1; }
+#endif
+
+// Units that one pass over the counters looks at, and how many programs of them one block can be given. A unit is
+// kWideUnit consecutive heads of a sequence where the counters are dense, otherwise one.
+inline constexpr int kWideUnit = 4;
+inline constexpr int kScanRounds = 32;
+inline constexpr int kScanUnits = kScanRounds * kThreads;
+inline constexpr int kListLength = 64;
+inline constexpr int kSmallestListGrid = kScanUnits * kWideUnit / kListLength;
+
+// 0x43 four times: see codes_to_bfloats().
+inline constexpr uint32_t kCodeExponents = 0x43434343u;
 
 // A tensor of [items, heads] programs; strides in bytes.
 struct ProgramBytes {
@@ -54,6 +71,7 @@ struct Selection {
   int64_t num_slots;
   int64_t programs;  // batch x heads
   int32_t heads;
+  int32_t unit;  // heads whose counters are read at once: kWideUnit or 1
   int32_t* first_error_position;  // of ErrorWord
 };
 
@@ -65,6 +83,7 @@ struct FlushArguments {
   int64_t target_value_factor_row;
   const float* start_basis;  // [V, R]
   int32_t rank;
+  uint32_t code_exponents;  // kCodeExponents: as an argument it does not become an immediate operand
   Selection selection;
 };
 

@@ -7,10 +7,24 @@
 namespace leapquant::cuda {
 namespace {
 
+// The kernel's shared memory, and how many of its blocks the current device runs at once.
 template <int kColumns>
-cudaError_t prepare() {
-  return cudaFuncSetAttribute(flush_kernel<kColumns>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(sizeof(SharedStorage<kColumns>)));
+cudaError_t prepare(int* resident) {
+  constexpr int kBytes = sizeof(SharedStorage<kColumns>);
+  static_assert(kBytes <= 99 * 1024, "every architecture from sm_80 on has this much");
+  cudaError_t error =
+      cudaFuncSetAttribute(flush_kernel<kColumns>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  if (error != cudaSuccess) return error;
+  int of_one = 0;
+  error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_one, flush_kernel<kColumns>, kThreads, kBytes);
+  if (error != cudaSuccess) return error;
+  int device = 0;
+  int multiprocessors = 0;
+  error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  *resident = of_one * multiprocessors;
+  return error;
 }
 
 template <int kColumns>
@@ -19,23 +33,25 @@ cudaError_t launch(const FlushArguments& arguments, int blocks, cudaStream_t str
   return cudaGetLastError();
 }
 
-}  // namespace
-
-cudaError_t prepare_flush(size_t block_bytes, int32_t* largest_rank) {
-  static_assert(sizeof(SharedStorage<4>) <= 99 * 1024, "every architecture from sm_80 on has this much");
-  *largest_rank = 4;
-  const cudaError_t error = prepare<4>();
-  if (error != cudaSuccess || sizeof(SharedStorage<8>) > block_bytes) return error;
-  *largest_rank = 8;
-  return prepare<8>();
+// In place, the due programs decide how many of the blocks work: see Share. Otherwise there are no more blocks than are
+// needed for as few rounds.
+int grid_of(const Selection& selection, int resident) {
+  const int64_t most = std::min<int64_t>(selection.programs, resident);
+  if (selection.slot_index != nullptr) return static_cast<int>(std::max<int64_t>(most, kSmallestListGrid));
+  const int64_t rounds = (selection.programs + most - 1) / most;
+  return static_cast<int>((selection.programs + rounds - 1) / rounds);
 }
 
-cudaError_t launch_flush(const FlushArguments& arguments, int multiprocessors, cudaStream_t stream) {
-  const int most = std::max(kBlocksPerSm * multiprocessors, kSmallestListGrid);
-  int blocks = static_cast<int>(std::min<int64_t>(arguments.selection.programs, most));
-  // The list of a block holds its share of one scan.
-  if (arguments.selection.slot_index != nullptr) blocks = std::max(blocks, kSmallestListGrid);
-  return arguments.rank <= 4 ? launch<4>(arguments, blocks, stream) : launch<8>(arguments, blocks, stream);
+}  // namespace
+
+cudaError_t prepare_flush(ResidentBlocks* resident) {
+  const cudaError_t error = prepare<4>(&resident->columns4);
+  return error != cudaSuccess ? error : prepare<8>(&resident->columns8);
+}
+
+cudaError_t launch_flush(const FlushArguments& arguments, const ResidentBlocks& resident, cudaStream_t stream) {
+  if (arguments.rank <= 4) return launch<4>(arguments, grid_of(arguments.selection, resident.columns4), stream);
+  return launch<8>(arguments, grid_of(arguments.selection, resident.columns8), stream);
 }
 
 }  // namespace leapquant::cuda

@@ -7,12 +7,17 @@
 
 namespace leapquant::cuda {
 
-// Loads the kernels on the current device and allows them the shared memory they need, so that a later launch loads,
-// allocates and synchronises nothing. `block_bytes` is the most shared memory that the device gives one block;
-// `largest_rank` becomes the largest rank whose kernel gets by with it.
-cudaError_t prepare_flush(size_t block_bytes, int32_t* largest_rank);
+// Blocks that the device runs at once, by the number of columns.
+struct ResidentBlocks {
+  int columns4 = 0;
+  int columns8 = 0;
+};
 
-// Enqueues one launch. `multiprocessors` are those of the current device.
-cudaError_t launch_flush(const FlushArguments& arguments, int multiprocessors, cudaStream_t stream);
+// Loads the kernels on the current device and allows them the shared memory they need, so that a later launch loads,
+// allocates and synchronises nothing.
+cudaError_t prepare_flush(ResidentBlocks* resident);
+
+// Enqueues one launch on the device that `resident` is of, which is current.
+cudaError_t launch_flush(const FlushArguments& arguments, const ResidentBlocks& resident, cudaStream_t stream);
 
 }  // namespace leapquant::cuda

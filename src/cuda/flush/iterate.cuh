@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Step 2's products with the state, which is never formed: S = diag(s_v) C diag(c) + A B.
+#pragma once
+
+#include "cuda/flush/prepare.cuh"
+
+namespace leapquant::cuda {
+
+// One row of a thin matrix.
+template <int kColumns>
+using ThinRow = float[kColumns];
+
+// Byte offset of factor t's hi and mid in a row of a thin operand; its lo and zero are in the next chunk.
+template <int kColumns>
+__device__ __forceinline__ uint32_t thin_offset(uint32_t row, int group, int chunk) {
+  constexpr int kRowBytes = Layout<kColumns>::kThinRowBytes;
+  return swizzle<kRowBytes>(row * kRowBytes + (2 * group + chunk) * 16);
+}
+
+// Row `row` of a thin operand: x[r] times `scale`.
+template <int kColumns>
+__device__ __forceinline__ void write_operand(const void* operand, uint32_t row, const ThinRow<kColumns>& x, float scale) {
+  const uint32_t target = shared_address(operand);
+#pragma unroll
+  for (int group = 0; group < kColumns / 4; ++group) {
+    BfloatTerms terms[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) terms[i] = split_value(x[4 * group + i] * scale);
+    store_shared(target + thin_offset<kColumns>(row, group, 0),
+                 make_uint4(terms[0].hi_mid, terms[1].hi_mid, terms[2].hi_mid, terms[3].hi_mid));
+    store_shared(target + thin_offset<kColumns>(row, group, 1),
+                 make_uint4(terms[0].lo, terms[1].lo, terms[2].lo, terms[3].lo));
+  }
+}
+
+// Accumulators of a 64-row tile of a product with a thin operand.
+template <int kColumns>
+using ThinAccumulator = float[2 * kColumns];
+
+// The lane's factor 4 group + t of row 16 w + g (low) or 16 w + g + 8.
+template <int kColumns>
+__device__ __forceinline__ float joined(const ThinAccumulator<kColumns>& d, int group, int high) {
+  return d[8 * group + 4 + 2 * high] + d[8 * group + 1 + 2 * high] + d[8 * group + 2 * high];
+}
+
+template <int kColumns>
+__device__ __forceinline__ void write_inner(SharedStorage<kColumns>& smem, uint32_t row, int group, uint32_t t,
+                                            float value) {
+  const uint32_t target = shared_address(smem.inner) + 4 * t;
+  const BfloatTerms terms = split_value(value);
+  store_shared(target + thin_offset<kColumns>(row, group, 0), terms.hi_mid);
+  store_shared(target + thin_offset<kColumns>(row, group, 1), terms.lo);
+}
+
+// A block of 16 window entries' results.
+template <int kColumns>
+__device__ __forceinline__ void write_inner_entries(SharedStorage<kColumns>& smem, const Place& place, uint32_t block,
+                                                    const ThinAccumulator<kColumns>& d) {
+#pragma unroll
+  for (int group = 0; group < kColumns / 4; ++group) {
+    write_inner(smem, 16 * block + place.g, group, place.t, joined<kColumns>(d, group, 0));
+    write_inner(smem, 16 * block + place.g + 8, group, place.t, joined<kColumns>(d, group, 1));
+  }
+}
+
+// A block of old factors' results, the sums of rows i, i + 4, ...: hi, hi, hi and lo of the value side (rows i and
+// i + 12 make the whole), or hi, mid, lo and hi of the key side (the first three). They go where the other side's rows
+// need them.
+template <int kColumns, bool kFromValues>
+__device__ __forceinline__ void write_inner_factors(SharedStorage<kColumns>& smem, const Place& place, uint32_t block,
+                                                    const ThinAccumulator<kColumns>& d) {
+  const bool upper = place.g >= 4;
+#pragma unroll
+  for (int group = 0; group < kColumns / 4; ++group) {
+    const float low = joined<kColumns>(d, group, 0);
+    const float high = joined<kColumns>(d, group, 1);
+    const float own = kFromValues ? (upper ? high : low) : (upper ? low : high + low);
+    const float sum = own + __shfl_xor_sync(kFullWarp, own, 16);
+    // Key rows hi, mid, lo, hi want sum, sum, sum, 0; value rows hi, hi, hi, lo want sum, 0, 0, sum.
+    const float second = kFromValues ? sum : 0.0f;
+    const float fourth = kFromValues ? 0.0f : sum;
+    write_inner(smem, 16 * block + place.g, group, place.t, upper ? second : sum);
+    write_inner(smem, 16 * block + place.g + 8, group, place.t, upper ? fourth : second);
+  }
+}
+
+// The accumulators' rows into rows of the thin matrix: the lane's own row. Rows belong to one warp, so no barrier.
+template <int kColumns>
+__device__ __forceinline__ void exchange_rows(SharedStorage<kColumns>& smem, const Place& place,
+                                              const float (&value)[4][kColumns / 4], ThinRow<kColumns>& row) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int group = 0; group < kColumns / 4; ++group) {
+      smem.thin[place.accumulator_row(i)][4 * group + place.t] = value[i][group];
+    }
+  }
+  __syncwarp();
+#pragma unroll
+  for (int group = 0; group < kColumns / 4; ++group) {
+    const float4 part = *reinterpret_cast<const float4*>(&smem.thin[place.own][4 * group]);
+    row[4 * group] = part.x;
+    row[4 * group + 1] = part.y;
+    row[4 * group + 2] = part.z;
+    row[4 * group + 3] = part.w;
+  }
+}
+
+// kTransposed: the thread's row of S^T x = c (C^T (s_v x)) + B^T (A^T x); otherwise of S x = s_v (C (c x)) + A (B x).
+// operand[0] holds the scaled x and operand[1] x itself.
+template <int kColumns, bool kTransposed>
+__device__ __forceinline__ void multiply_state(SharedStorage<kColumns>& smem, const Place& place,
+                                               ThinRow<kColumns>& row) {
+  using L = Layout<kColumns>;
+  constexpr int kSteps = kDim / 16;
+  constexpr int kInnerTiles = kTransposed ? 1 : (16 * L::kKeyBlocks + 63) / 64;
+
+  const Tiles<kColumns> tiles(smem);
+
+  // A^T x or B x. The sides have fewer rows than the tiles: what else a tile reads ends in rows that nobody reads.
+  ThinAccumulator<kColumns> inner[kInnerTiles];
+  ThinAccumulator<kColumns> codes[2];
+  ThinAccumulator<kColumns> outer[2];
+  begin_products();
+#pragma unroll
+  for (int tile = 0; tile < kInnerTiles; ++tile) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const auto x = tiles.thin(smem.operand[1], step);
+      if constexpr (kTransposed) {
+        multiply(inner[tile], tiles.rows(smem.value_side, 64 * tile, step), x, step > 0);
+      } else {
+        multiply(inner[tile], tiles.rows(smem.key_side, 64 * tile, step), x, step > 0);
+      }
+    }
+  }
+  commit_products();
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+    for (int tile = 0; tile < 2; ++tile) {
+      const auto x = tiles.thin(smem.operand[0], step);
+      if constexpr (kTransposed) {
+        multiply(codes[tile], tiles.columns(smem.codes, tile, step), x, step > 0);
+      } else {
+        multiply(codes[tile], tiles.rows(smem.codes, 64 * tile, step), x, step > 0);
+      }
+    }
+  }
+  commit_products();
+  wait_for_products<1>();
+#pragma unroll
+  for (int tile = 0; tile < kInnerTiles; ++tile) {
+    finish(inner[tile]);
+    constexpr int kEntryBlocks = kTransposed ? 1 : 3;
+    const uint32_t block = 4 * tile + place.warp;
+    if (block < kEntryBlocks) {
+      write_inner_entries<kColumns>(smem, place, block, inner[tile]);
+    } else if (block < kEntryBlocks + L::kTiles) {
+      write_inner_factors<kColumns, kTransposed>(smem, place, block, inner[tile]);
+    }
+  }
+  publish_operands();
+  begin_products();
+#pragma unroll
+  for (int tile = 0; tile < 2; ++tile) {
+    // Entries: B's hi, mid, lo times one block of sums, or A times the three blocks of B x.
+#pragma unroll
+    for (int block = 0; block < 3 + L::kTiles; ++block) {
+      const int factors = block - 3;
+      if constexpr (kTransposed) {
+        multiply(outer[tile], tiles.columns(smem.key_side, tile, block),
+                 tiles.thin(smem.inner, factors < 0 ? 0 : 1 + factors), block > 0);
+      } else {
+        multiply(outer[tile], tiles.columns(smem.value_side, tile, factors < 0 ? 0 : 1 + factors),
+                 tiles.thin(smem.inner, block), block > 0);
+      }
+    }
+  }
+  commit_products();
+  wait_for_products<0>();
+  const float* const scales = kTransposed ? smem.code_scale : smem.value_scale;
+  float value[4][L::kTiles];
+#pragma unroll
+  for (int tile = 0; tile < 2; ++tile) {
+    finish(codes[tile]);
+    finish(outer[tile]);
+#pragma unroll
+    for (int high = 0; high < 2; ++high) {
+      const float scale = scales[place.accumulator_row(2 * tile + high)];
+#pragma unroll
+      for (int group = 0; group < L::kTiles; ++group) {
+        value[2 * tile + high][group] =
+            fmaf(joined<kColumns>(codes[tile], group, high), scale,
+                 joined<kColumns>(outer[tile], group, high));
+      }
+    }
+  }
+  exchange_rows<kColumns>(smem, place, value, row);
+}
+
+}  // namespace leapquant::cuda

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Step 1 as operands: the codes as bfloats, and both sides of the rank-20 part.
+#pragma once
+
+#include "cuda/flush/load.cuh"
+
+namespace leapquant::cuda {
+
+// Byte offset of a pair of places (2 pair, 2 pair + 1) in a row of the key side.
+template <int kColumns>
+__device__ __forceinline__ uint32_t key_side_offset(uint32_t row, uint32_t pair) {
+  return static_cast<uint32_t>(pair / 32 * Layout<kColumns>::kKeyHalfBytes + row * 128 +
+                               ((pair % 32 / 4 ^ (row & 7)) << 4) + pair % 4 * 4);
+}
+
+// Where a lane works while the key side is made: a pair of places, and half of the entries and factors.
+struct KeyPair {
+  uint32_t pair;  // of places
+  uint32_t keys;  // pair of keys that lies there
+  uint32_t half;
+
+  __device__ __forceinline__ explicit KeyPair(const Place& place)
+      : pair(16 * place.warp + place.lane % 16), keys(key_of_place(2 * pair) / 2), half(place.lane / 16) {}
+};
+
+// Window entries: w D k as hi, mid and lo, with D the product of the gates after the entry, by multiplication alone.
+template <int kColumns>
+__device__ __forceinline__ void prepare_window_keys(SharedStorage<kColumns>& smem, const KeyPair& own) {
+  constexpr int kOwnEntries = kEntries / 2;
+  const uint32_t keys = shared_address(smem.operand[0]);
+  const uint32_t gates = shared_address(smem.operand[1]);
+  const uint32_t first = staged_window_offset(kOwnEntries * own.half, own.keys / 4) + own.keys % 4 * 4;
+  uint32_t gate[kOwnEntries];
+  uint32_t key[kOwnEntries];
+  float weight[kOwnEntries];
+#pragma unroll
+  for (int i = 0; i < kOwnEntries; ++i) {
+    gate[i] = load_shared(gates + first + i * 2 * kDim);
+    key[i] = load_shared(keys + first + i * 2 * kDim);
+  }
+#pragma unroll
+  for (int i = 0; i < kOwnEntries; i += 4) {
+    const float4 part = *reinterpret_cast<const float4*>(&smem.window_weight[kOwnEntries * own.half + i]);
+    weight[i] = part.x;
+    weight[i + 1] = part.y;
+    weight[i + 2] = part.z;
+    weight[i + 3] = part.w;
+  }
+  float2 product[2] = {make_float2(1.0f, 1.0f), make_float2(1.0f, 1.0f)};
+#pragma unroll
+  for (int i = 0; i < kOwnEntries; ++i) {
+    const float2 value = unpack_half(gate[i]);
+    product[i % 2] = make_float2(product[i % 2].x * value.x, product[i % 2].y * value.y);
+  }
+  const float later_x = __shfl_down_sync(kFullWarp, product[0].x * product[1].x, 16);
+  const float later_y = __shfl_down_sync(kFullWarp, product[0].y * product[1].y, 16);
+  float2 decay = own.half == 0 ? make_float2(later_x, later_y) : make_float2(1.0f, 1.0f);
+  const uint32_t target = shared_address(smem.key_side) + key_side_offset<kColumns>(row_of_entry(kOwnEntries * own.half), own.pair);
+#pragma unroll
+  for (int i = kOwnEntries - 1; i >= 0; --i) {
+    const float2 value = unpack_bfloat(key[i]);
+    const bool live = weight[i] != 0.0f;  // otherwise nothing, whatever the rows hold
+    const BfloatPair terms =
+        split_pair(live ? weight[i] * value.x * decay.x : 0.0f, live ? weight[i] * value.y * decay.y : 0.0f);
+    // Row i or i + 4 of its group of eight, whose chunks are exchanged accordingly.
+    const uint32_t place = (target ^ (i % 4) << 4) + row_of_entry(i) * 128;
+    store_shared(place, terms.hi);
+    store_shared(place + Layout<kColumns>::kBlockBytes, terms.mid);
+    store_shared(place + 2 * Layout<kColumns>::kBlockBytes, terms.lo);
+    const float2 factor = unpack_half(gate[i]);
+    decay = make_float2(decay.x * factor.x, decay.y * factor.y);
+  }
+}
+
+// Column scales c = s_k exp(pcum) / 127, and old key factors u exp(pcum).
+template <int kColumns>
+__device__ __forceinline__ void prepare_key_factors(SharedStorage<kColumns>& smem, const KeyPair& own) {
+  const float2 log_decay = reinterpret_cast<const float2*>(smem.log_decay)[own.keys];
+  const float2 decay = make_float2(expf(log_decay.x), expf(log_decay.y));
+  const float2 scale = reinterpret_cast<const float2*>(smem.key_scale)[own.keys];
+  const float2 code_scale = make_float2(divide_by_127(scale.x) * decay.x, divide_by_127(scale.y) * decay.y);
+  if (own.half == 0) {
+    reinterpret_cast<float2*>(smem.code_scale)[own.pair] = code_scale;
+  } else {
+    reinterpret_cast<uint2*>(smem.code_scale_terms)[own.pair] =
+        make_uint2(split_value(code_scale.x).hi_mid, split_value(code_scale.y).hi_mid);
+  }
+  const uint32_t target = shared_address(smem.key_side);
+#pragma unroll
+  for (int i = 0; i < kColumns / 2; ++i) {
+    const uint32_t factor = kColumns / 2 * own.half + i;
+    const float2 value = unpack_half(reinterpret_cast<const uint32_t*>(smem.key_factor[factor])[own.keys]);
+    const BfloatPair terms = split_pair(value.x * decay.x, value.y * decay.y);
+    const uint32_t term[4] = {terms.hi, terms.mid, terms.lo, terms.hi};
+    const uint32_t row = (3 + factor / 4) * 16 + factor % 4;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) store_shared(target + key_side_offset<kColumns>(row + 4 * j, own.pair), term[j]);
+  }
+}
+
+// Old value factors as hi, hi, hi, lo, which is exact (11 bits); updates of weight 0 become zero.
+template <int kColumns>
+__device__ __forceinline__ void prepare_values(SharedStorage<kColumns>& smem, const Place& place) {
+  const uint32_t target = shared_address(smem.value_side);
+  const uint32_t pair = place.thread % 64;
+#pragma unroll
+  for (int i = 0; i < kColumns / 2; ++i) {
+    const uint32_t factor = place.thread / 64 + 2 * i;
+    const float2 value = unpack_half(reinterpret_cast<const uint32_t*>(smem.value_factor[factor])[pair]);
+    const uint32_t hi = pack_bfloat(value.x, value.y);
+    const float2 rounded = unpack_bfloat(hi);
+    const uint32_t lo = pack_bfloat(value.x - rounded.x, value.y - rounded.y);
+    const uint32_t row = (1 + factor / 4) * 16 + factor % 4;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      store_shared(target + value_side_offset<kColumns>(row + 4 * j, pair / 4) + pair % 4 * 4, j < 3 ? hi : lo);
+    }
+  }
+  const uint32_t entry = place.thread / 8;
+  if (smem.window_weight[entry] == 0.0f) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      store_shared(target + value_side_offset<kColumns>(row_of_entry(entry), place.thread % 8 + 8 * i), make_uint4(0, 0, 0, 0));
+    }
+  }
+}
+
+// Raw codes of the thread's row into bfloats, keys in the order of their places. The row's raw bytes lie where its own
+// second half will.
+template <int kColumns>
+__device__ __forceinline__ void expand_codes(SharedStorage<kColumns>& smem, const Place& place,
+                                             uint32_t exponents) {
+  const uint32_t row = place.thread;
+  const uint32_t exchange = (row & 7) << 4;
+  const uint32_t source = shared_address(smem.codes[1][row]);
+#pragma unroll 1
+  for (uint32_t half = 0; half < 2; ++half) {
+    uint32_t raw[4][4];  // [chunk a][word]
+#pragma unroll
+    for (uint32_t chunk = 0; chunk < 4; ++chunk) {
+      const uint4 words = load_shared16(source + (64 * half + 16 * chunk ^ exchange));
+      raw[chunk][0] = words.x;
+      raw[chunk][1] = words.y;
+      raw[chunk][2] = words.z;
+      raw[chunk][3] = words.w;
+    }
+    const uint32_t target = shared_address(smem.codes[half][row]);
+#pragma unroll
+    for (int word = 0; word < 4; ++word) {
+      const auto expand = [&](auto select, int chunk) { return select(raw[chunk][word]); };
+      const auto low = [&](uint32_t codes) { return codes_to_bfloats<0x4140>(codes, exponents); };
+      const auto high = [&](uint32_t codes) { return codes_to_bfloats<0x4342>(codes, exponents); };
+      store_shared(target + (32 * word ^ exchange),
+                   make_uint4(expand(low, 0), expand(low, 1), expand(low, 2), expand(low, 3)));
+      store_shared(target + (32 * word + 16 ^ exchange),
+                   make_uint4(expand(high, 0), expand(high, 1), expand(high, 2), expand(high, 3)));
+    }
+  }
+}
+
+}  // namespace leapquant::cuda

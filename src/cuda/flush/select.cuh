@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which programs a block flushes.
+#pragma once
+
+#include "cuda/flush/storage.cuh"
+
+namespace leapquant::cuda {
+
+struct Program {
+  int32_t position;  // in the batch; -1: none
+  int32_t item;
+  int32_t head;
+};
+
+__device__ __forceinline__ char* at(const ProgramBytes& tensor, const Program& program) {
+  return tensor.base + program.item * tensor.item_stride + program.head * tensor.head_stride;
+}
+
+// A thread's units of one pass, kThreads apart. 32 bits hold a batch; one division a pass.
+struct UnitCursor {
+  uint32_t position;
+  uint32_t unit;  // of the position
+};
+
+struct UnitStep {
+  uint32_t positions;
+  uint32_t units;
+  uint32_t units_of_position;
+
+  __device__ __forceinline__ explicit UnitStep(uint32_t units_of_position)
+      : positions(kThreads / units_of_position),
+        units(kThreads - positions * units_of_position),
+        units_of_position(units_of_position) {}
+  __device__ __forceinline__ void apply(UnitCursor& cursor) const {
+    cursor.position += positions;
+    cursor.unit += units;
+    if (cursor.unit >= units_of_position) {
+      cursor.unit -= units_of_position;
+      ++cursor.position;
+    }
+  }
+};
+
+// Bits of the heads of a unit that are due.
+template <int kUnit>
+__device__ __forceinline__ uint32_t due_bits(const ProgramBytes& counters, uint32_t units_of_position, int32_t slot,
+                                             uint32_t unit) {
+  if constexpr (kUnit == 1) {
+    const char* const count = counters.base + slot * counters.item_stride + unit * counters.head_stride;
+    return __ldg(reinterpret_cast<const int32_t*>(count)) == kEntries ? 1u : 0u;
+  } else {
+    static_assert(kUnit == 4);
+    const int4 counts = __ldg(reinterpret_cast<const int4*>(counters.base) + (slot * units_of_position + unit));
+    return (counts.x == kEntries ? 1u : 0u) | (counts.y == kEntries ? 2u : 0u) | (counts.z == kEntries ? 4u : 0u) |
+           (counts.w == kEntries ? 8u : 0u);
+  }
+}
+
+// The due programs of a thread's units, by round.
+template <int kUnit>
+struct DueMask {
+  static constexpr int kRoundsOfWord = 32 / kUnit;
+  static constexpr int kWords = kScanRounds / kRoundsOfWord;
+  uint32_t word[kWords] = {};
+
+  __device__ __forceinline__ void add(int round, uint32_t bits) {
+    word[round / kRoundsOfWord] |= bits << kUnit * (round % kRoundsOfWord);
+  }
+  __device__ __forceinline__ uint32_t total() const {
+    uint32_t sum = 0;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) sum += __popc(word[i]);
+    return sum;
+  }
+  // The number (round * kUnit + head) of the program of the given rank among them.
+  __device__ __forceinline__ uint32_t select(uint32_t rank) const {
+    uint32_t bits = 0;
+    uint32_t base = 0;
+    uint32_t left = rank;  // in words not seen yet; wraps once the word is found
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      const auto here = static_cast<uint32_t>(__popc(word[i]));
+      if (left < here && bits == 0) {
+        bits = word[i];
+        base = 32 * i;
+        rank = left;
+      }
+      left -= here;
+    }
+    for (; rank > 0; --rank) bits &= bits - 1;
+    return base + __ffs(static_cast<int>(bits)) - 1;
+  }
+};
+
+// A block's share of the due programs of a pass: those whose rank is `first` plus a multiple of `step`. When one pass
+// sees all programs, `step` is the smallest number of blocks that need no more rounds than the whole grid: fewer
+// programs share a multiprocessor then.
+struct Share {
+  uint32_t first;
+  uint32_t step;
+
+  __device__ __forceinline__ Share(uint32_t phase, uint32_t total, bool whole) : first(phase), step(gridDim.x) {
+    if (whole && total > 0) step = (total + (total + step - 1) / step - 1) / ((total + step - 1) / step);
+    if (first >= step) first = total;
+  }
+  __device__ __forceinline__ uint32_t count(uint32_t total) const {
+    return total > first ? (total - first + step - 1) / step : 0;
+  }
+};
+
+// One pass over kScanUnits units of counters into the list; its length. Ranks go by thread, then by round. Ends with a
+// barrier.
+template <int kUnit>
+__device__ __noinline__ uint32_t scan(const Selection& selection, DueList& due) {
+  const auto units_of_position = static_cast<uint32_t>(selection.heads / kUnit);
+  const uint32_t first = due.scanned + threadIdx.x;
+  const auto units = static_cast<uint32_t>(selection.programs / kUnit);
+  const uint32_t phase = due.phase;
+  const uint32_t first_position = first / units_of_position;
+  const UnitCursor own{first_position, first - first_position * units_of_position};
+  const UnitStep step(units_of_position);
+  const int32_t* const slot_index = selection.slot_index;
+  // All indices first, then all counters: two latencies for the pass.
+  int32_t slot[kScanRounds];
+  UnitCursor cursor = own;
+#pragma unroll
+  for (int round = 0; round < kScanRounds; ++round) {
+    slot[round] = first + round * kThreads < units ? __ldg(slot_index + cursor.position) : 0;
+    step.apply(cursor);
+  }
+  const ProgramBytes counters = selection.fill_count;
+  const auto num_slots = static_cast<uint32_t>(min(selection.num_slots, int64_t{0x7FFFFFFF}));
+  DueMask<kUnit> mask;
+  uint32_t beyond = 0;  // rounds whose index is
+  cursor = own;
+#pragma unroll
+  for (int round = 0; round < kScanRounds; ++round) {
+    const bool inside = static_cast<uint32_t>(slot[round]) - 1 < num_slots - 1;  // 1 ... num_slots - 1
+    mask.add(round, inside ? due_bits<kUnit>(counters, units_of_position, slot[round], cursor.unit) : 0u);
+    if (!inside && slot[round] > 0) beyond |= 1u << round;
+    step.apply(cursor);
+  }
+  if (beyond != 0 && blockIdx.x == 0) {
+    // The first of the thread's rounds has the smallest position.
+    const uint32_t unit = first + (__ffs(static_cast<int>(beyond)) - 1) * kThreads;
+    atomicMin(selection.first_error_position + 0, static_cast<int>(unit / units_of_position));
+  }
+  const uint32_t lane = threadIdx.x % 32;
+  const uint32_t own_total = mask.total();
+  uint32_t before = own_total;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const uint32_t other = __shfl_up_sync(kFullWarp, before, step);
+    if (lane >= step) before += other;
+  }
+  if (lane == 31) due.warp_total[threadIdx.x / 32] = before;
+  __syncthreads();
+  before -= own_total;
+  uint32_t total = 0;
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) {
+    if (warp < threadIdx.x / 32) before += due.warp_total[warp];
+    total += due.warp_total[warp];
+  }
+  // This thread's ranks are before, before + 1, ...
+  const Share share(phase, total, units <= kScanUnits);
+  uint32_t place = before > share.first ? (before - share.first + share.step - 1) / share.step : 0;
+  for (uint32_t rank = share.first + place * share.step; rank < before + own_total; rank += share.step, ++place) {
+    const uint32_t bit = mask.select(rank - before);
+    const uint32_t unit = first + bit / kUnit * kThreads;
+    const uint32_t position = unit / units_of_position;
+    due.slot[place] = slot_index[position];
+    due.position[place] = static_cast<int32_t>(position);
+    due.head[place] = static_cast<uint16_t>((unit - position * units_of_position) * kUnit + bit % kUnit);
+  }
+  if (threadIdx.x == 0) {
+    due.phase = (phase + gridDim.x - total % gridDim.x) % gridDim.x;
+    due.scanned += kScanUnits;
+  }
+  __syncthreads();
+  return share.count(total);
+}
+
+// What is left of the block's list.
+struct ListCursor {
+  uint32_t next = 0;
+  uint32_t length = 0;
+};
+
+// The block's next program. Uniform over the block.
+__device__ __forceinline__ Program next_program(const Selection& selection, DueList& due, ListCursor& cursor) {
+  if (selection.slot_index == nullptr) {
+    const int64_t n = blockIdx.x + int64_t{cursor.next++} * gridDim.x;
+    if (n >= selection.programs) return {-1, 0, 0};
+    const auto position = static_cast<int32_t>(n / selection.heads);
+    return {position, position, static_cast<int32_t>(n - int64_t{position} * selection.heads)};
+  }
+  while (cursor.next == cursor.length) {
+    if (int64_t{due.scanned} * selection.unit >= selection.programs) return {-1, 0, 0};
+    __syncthreads();  // the list has been read
+    cursor = {0, selection.unit == 1 ? scan<1>(selection, due) : scan<kWideUnit>(selection, due)};
+  }
+  const uint32_t place = cursor.next++;
+  return {due.position[place], due.slot[place], due.head[place]};
+}
+
+}  // namespace leapquant::cuda
