@@ -29,7 +29,7 @@ constexpr int blocks_per_multiprocessor(int /*columns*/) { return 1; }
 // Units that one pass over the counters looks at, and how many programs of them one block can be given. A unit is
 // kWideUnit consecutive heads of a sequence where the counters are dense, otherwise one.
 inline constexpr int kWideUnit = 4;
-inline constexpr int kScanRounds = 32;
+inline constexpr int kScanRounds = 16;
 inline constexpr int kScanUnits = kScanRounds * kThreads;
 inline constexpr int kListLength = 64;
 inline constexpr int kSmallestListGrid = kScanUnits * kWideUnit / kListLength;

@@ -86,19 +86,12 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
   load_start_basis(arguments, smem, start);
 
   for (int turn = 0; program.position >= 0; turn ^= 1) {
-    const Place place;
-    char* const* const address = smem.address[turn];
     wait_for_copies();
     __syncthreads();
-
-    // Step 1: operands.
-    const KeyPair pair(place);
-    prepare_window_keys(smem, pair);
-    prepare_key_factors(smem, pair);
-    prepare_values(smem, place);
-    expand_codes(smem, place, arguments.code_exponents);
-    if (place.thread == 0) smem.non_finite = 0;
+    prepare(smem, arguments.code_exponents);
     const Program next = next_program(arguments.selection, smem.due, cursor);
+    const Place place;
+    char* const* const address = smem.address[turn];
     write_addresses(smem, place.thread, turn ^ 1, next);
     __syncthreads();  // the staged window has been read
 

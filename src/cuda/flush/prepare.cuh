@@ -148,15 +148,24 @@ __device__ __forceinline__ void expand_codes(SharedStorage<kColumns>& smem, cons
     const uint32_t target = shared_address(smem.codes[half][row]);
 #pragma unroll
     for (int word = 0; word < 4; ++word) {
-      const auto expand = [&](auto select, int chunk) { return select(raw[chunk][word]); };
-      const auto low = [&](uint32_t codes) { return codes_to_bfloats<0x4140>(codes, exponents); };
-      const auto high = [&](uint32_t codes) { return codes_to_bfloats<0x4342>(codes, exponents); };
-      store_shared(target + (32 * word ^ exchange),
-                   make_uint4(expand(low, 0), expand(low, 1), expand(low, 2), expand(low, 3)));
-      store_shared(target + (32 * word + 16 ^ exchange),
-                   make_uint4(expand(high, 0), expand(high, 1), expand(high, 2), expand(high, 3)));
+      const auto low = [&](int chunk) { return codes_to_bfloats<0x4140>(raw[chunk][word], exponents); };
+      const auto high = [&](int chunk) { return codes_to_bfloats<0x4342>(raw[chunk][word], exponents); };
+      store_shared(target + (32 * word ^ exchange), make_uint4(low(0), low(1), low(2), low(3)));
+      store_shared(target + (32 * word + 16 ^ exchange), make_uint4(high(0), high(1), high(2), high(3)));
     }
   }
+}
+
+// Step 1: all operands of a program whose copies have arrived.
+template <int kColumns>
+__device__ __forceinline__ void prepare(SharedStorage<kColumns>& smem, uint32_t exponents) {
+  const Place place;
+  const KeyPair pair(place);
+  prepare_window_keys(smem, pair);
+  prepare_key_factors(smem, pair);
+  prepare_values(smem, place);
+  expand_codes(smem, place, exponents);
+  if (place.thread == 0) smem.non_finite = 0;
 }
 
 }  // namespace leapquant::cuda

@@ -17,12 +17,14 @@ __device__ __forceinline__ char* at(const ProgramBytes& tensor, const Program& p
   return tensor.base + program.item * tensor.item_stride + program.head * tensor.head_stride;
 }
 
-// A thread's units of one pass, kThreads apart. 32 bits hold a batch; one division a pass.
+// A thread's units of one pass, kThreads apart: where unit number `round` is. 32 bits hold a batch.
 struct UnitCursor {
   uint32_t position;
   uint32_t unit;  // of the position
 };
 
+// kWhole: a step of kThreads units is a whole number of positions.
+template <bool kWhole>
 struct UnitStep {
   uint32_t positions;
   uint32_t units;
@@ -30,38 +32,52 @@ struct UnitStep {
 
   __device__ __forceinline__ explicit UnitStep(uint32_t units_of_position)
       : positions(kThreads / units_of_position),
-        units(kThreads - positions * units_of_position),
+        units(kWhole ? 0 : kThreads - positions * units_of_position),
         units_of_position(units_of_position) {}
   __device__ __forceinline__ void apply(UnitCursor& cursor) const {
     cursor.position += positions;
-    cursor.unit += units;
-    if (cursor.unit >= units_of_position) {
-      cursor.unit -= units_of_position;
-      ++cursor.position;
+    if constexpr (!kWhole) {
+      cursor.unit += units;
+      if (cursor.unit >= units_of_position) {
+        cursor.unit -= units_of_position;
+        ++cursor.position;
+      }
     }
   }
 };
 
-// Bits of the heads of a unit that are due.
+// The counters of a unit.
 template <int kUnit>
-__device__ __forceinline__ uint32_t due_bits(const ProgramBytes& counters, uint32_t units_of_position, int32_t slot,
-                                             uint32_t unit) {
-  if constexpr (kUnit == 1) {
-    const char* const count = counters.base + slot * counters.item_stride + unit * counters.head_stride;
-    return __ldg(reinterpret_cast<const int32_t*>(count)) == kEntries ? 1u : 0u;
-  } else {
-    static_assert(kUnit == 4);
-    const int4 counts = __ldg(reinterpret_cast<const int4*>(counters.base) + (slot * units_of_position + unit));
-    return (counts.x == kEntries ? 1u : 0u) | (counts.y == kEntries ? 2u : 0u) | (counts.z == kEntries ? 4u : 0u) |
-           (counts.w == kEntries ? 8u : 0u);
+struct UnitCounters {
+  int32_t count[kUnit];
+
+  __device__ __forceinline__ void load(const ProgramBytes& counters, uint32_t units_of_position, int32_t slot,
+                                       uint32_t unit) {
+    if constexpr (kUnit == 1) {
+      count[0] = __ldg(reinterpret_cast<const int32_t*>(counters.base + slot * counters.item_stride +
+                                                        unit * counters.head_stride));
+    } else {
+      static_assert(kUnit == 4);
+      const int4 four = __ldg(reinterpret_cast<const int4*>(counters.base) + (slot * units_of_position + unit));
+      count[0] = four.x;
+      count[1] = four.y;
+      count[2] = four.z;
+      count[3] = four.w;
+    }
   }
-}
+  __device__ __forceinline__ uint32_t due() const {
+    uint32_t bits = 0;
+#pragma unroll
+    for (int i = 0; i < kUnit; ++i) bits |= count[i] == kEntries ? 1u << i : 0u;
+    return bits;
+  }
+};
 
 // The due programs of a thread's units, by round.
 template <int kUnit>
 struct DueMask {
   static constexpr int kRoundsOfWord = 32 / kUnit;
-  static constexpr int kWords = kScanRounds / kRoundsOfWord;
+  static constexpr int kWords = (kScanRounds + kRoundsOfWord - 1) / kRoundsOfWord;
   uint32_t word[kWords] = {};
 
   __device__ __forceinline__ void add(int round, uint32_t bits) {
@@ -109,9 +125,20 @@ struct Share {
   }
 };
 
+// Records the first of a thread's units whose index is beyond the pool.
+__device__ __noinline__ void report_beyond(const Selection& selection, uint32_t units_of_position, uint32_t first,
+                                           uint32_t units) {
+  for (uint32_t unit = first; unit < units; unit += kThreads) {
+    const uint32_t position = unit / units_of_position;
+    if (selection.slot_index[position] < selection.num_slots) continue;
+    atomicMin(selection.first_error_position + 0, static_cast<int>(position));
+    return;
+  }
+}
+
 // One pass over kScanUnits units of counters into the list; its length. Ranks go by thread, then by round. Ends with a
 // barrier.
-template <int kUnit>
+template <int kUnit, bool kWhole>
 __device__ __noinline__ uint32_t scan(const Selection& selection, DueList& due) {
   const auto units_of_position = static_cast<uint32_t>(selection.heads / kUnit);
   const uint32_t first = due.scanned + threadIdx.x;
@@ -119,8 +146,10 @@ __device__ __noinline__ uint32_t scan(const Selection& selection, DueList& due) 
   const uint32_t phase = due.phase;
   const uint32_t first_position = first / units_of_position;
   const UnitCursor own{first_position, first - first_position * units_of_position};
-  const UnitStep step(units_of_position);
+  const UnitStep<kWhole> step(units_of_position);
   const int32_t* const slot_index = selection.slot_index;
+  const ProgramBytes counters = selection.fill_count;
+  const auto num_slots = static_cast<int32_t>(min(selection.num_slots, int64_t{0x7FFFFFFF}));
   // All indices first, then all counters: two latencies for the pass.
   int32_t slot[kScanRounds];
   UnitCursor cursor = own;
@@ -129,22 +158,19 @@ __device__ __noinline__ uint32_t scan(const Selection& selection, DueList& due) 
     slot[round] = first + round * kThreads < units ? __ldg(slot_index + cursor.position) : 0;
     step.apply(cursor);
   }
-  const ProgramBytes counters = selection.fill_count;
-  const auto num_slots = static_cast<uint32_t>(min(selection.num_slots, int64_t{0x7FFFFFFF}));
   DueMask<kUnit> mask;
-  uint32_t beyond = 0;  // rounds whose index is
+  int32_t largest = 0;
   cursor = own;
 #pragma unroll
   for (int round = 0; round < kScanRounds; ++round) {
-    const bool inside = static_cast<uint32_t>(slot[round]) - 1 < num_slots - 1;  // 1 ... num_slots - 1
-    mask.add(round, inside ? due_bits<kUnit>(counters, units_of_position, slot[round], cursor.unit) : 0u);
-    if (!inside && slot[round] > 0) beyond |= 1u << round;
+    largest = max(largest, slot[round]);
+    UnitCounters<kUnit> counts{};
+    if (slot[round] > 0 && slot[round] < num_slots) counts.load(counters, units_of_position, slot[round], cursor.unit);
+    mask.add(round, counts.due());
     step.apply(cursor);
   }
-  if (beyond != 0 && blockIdx.x == 0) {
-    // The first of the thread's rounds has the smallest position.
-    const uint32_t unit = first + (__ffs(static_cast<int>(beyond)) - 1) * kThreads;
-    atomicMin(selection.first_error_position + 0, static_cast<int>(unit / units_of_position));
+  if (largest >= num_slots && blockIdx.x == 0) {
+    report_beyond(selection, units_of_position, first, min(units, due.scanned + kScanUnits));
   }
   const uint32_t lane = threadIdx.x % 32;
   const uint32_t own_total = mask.total();
@@ -182,6 +208,12 @@ __device__ __noinline__ uint32_t scan(const Selection& selection, DueList& due) 
   return share.count(total);
 }
 
+__device__ __forceinline__ uint32_t scan_pass(const Selection& selection, DueList& due) {
+  if (selection.unit == 1) return scan<1, false>(selection, due);
+  const bool whole = kThreads % (selection.heads / kWideUnit) == 0;
+  return whole ? scan<kWideUnit, true>(selection, due) : scan<kWideUnit, false>(selection, due);
+}
+
 // What is left of the block's list.
 struct ListCursor {
   uint32_t next = 0;
@@ -199,7 +231,7 @@ __device__ __forceinline__ Program next_program(const Selection& selection, DueL
   while (cursor.next == cursor.length) {
     if (int64_t{due.scanned} * selection.unit >= selection.programs) return {-1, 0, 0};
     __syncthreads();  // the list has been read
-    cursor = {0, selection.unit == 1 ? scan<1>(selection, due) : scan<kWideUnit>(selection, due)};
+    cursor = {0, scan_pass(selection, due)};
   }
   const uint32_t place = cursor.next++;
   return {due.position[place], due.slot[place], due.head[place]};
