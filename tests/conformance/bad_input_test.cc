@@ -213,18 +213,24 @@ TEST_P(BadInputTest, StridedInputsGiveTheSameBits) {
     take_inputs_from(pool.device(), call);
     ASSERT_EQ(call.run(backend), LQ_OK) << lq_last_error();
     EXPECT_EQ(bytes_of(call.output), expected);
-    // Row 2 of the factors of item 1, head 2: u, then q.
-    auto* const factors = static_cast<uint16_t*>(pool.host().uq.data) + 2 * pool.host().uq.strides[0] +
-                          2 * pool.host().uq.strides[1] + 2 * pool.host().uq.strides[2];
-    for (const auto& [element, words] : {std::pair{7, "'u'"}, {128 + 7, "'q'"}}) {
-      const uint16_t finite = std::exchange(factors[element], uint16_t{0x7C00});
+    // Element 7 of item 1, head 2: of its scales, and of row 2 of its factors.
+    const lq_pool_tensors& t = pool.host();
+    auto* const scale = static_cast<float*>(t.s_k.data) + 2 * t.s_k.strides[0] + 2 * t.s_k.strides[1] + 7;
+    auto* const factor =
+        static_cast<Half*>(t.uq.data) + 2 * t.uq.strides[0] + 2 * t.uq.strides[1] + 2 * t.uq.strides[2] + 7;
+    const auto expect_found = [&](auto& element, auto not_finite, const std::string& name, int row) {
+      const auto finite = std::exchange(element, not_finite);
       pool.upload();
       EXPECT_EQ(call.run(backend), LQ_INVALID_ARGUMENT);
       const std::string text = lq_last_error();
-      EXPECT_NE(text.find(words), std::string::npos) << text;
-      EXPECT_NE(text.find("batch 1, head 2, row 2, element 7"), std::string::npos) << text;
-      factors[element] = finite;
-    }
+      EXPECT_NE(text.find(name), std::string::npos) << text;
+      const std::string place = "batch 1, head 2, row " + std::to_string(row) + ", element 7";
+      EXPECT_NE(text.find(place), std::string::npos) << text;
+      element = finite;
+    };
+    expect_found(*scale, INFINITY, "'s_k'", 0);
+    expect_found(factor[0], Half{0x7C00}, "'u'", 2);
+    expect_found(factor[128], Half{0x7C00}, "'q'", 2);
   }
 }
 

@@ -89,10 +89,11 @@ class MaskSource {
 struct Expectation {
   std::vector<float> weights;  // [slots, heads, 16]
   ErrorWord errors;
+  int64_t due = 0;
 };
 
 Expectation expectation_of(const Shape& shape, const Mask& mask) {
-  Expectation expected{std::vector<float>(mask.counters.size() * 16, 1.0f), {}};
+  Expectation expected{std::vector<float>(mask.counters.size() * 16, 1.0f), {}, 0};
   FlushPlan plan;
   plan.geometry = geometry_of(shape.heads);
   plan.batch = std::ssize(mask.indices);
@@ -104,7 +105,9 @@ Expectation expectation_of(const Shape& shape, const Mask& mask) {
       .errors = &expected.errors};
   for (int64_t n = 0; n < plan.programs(); ++n) {
     const std::optional<DueProgram> due = due_program(plan, n);
-    if (due) std::fill_n(expected.weights.begin() + (due->item * shape.heads + due->head) * 16, 16, 0.0f);
+    if (!due) continue;
+    ++expected.due;
+    std::fill_n(expected.weights.begin() + (due->item * shape.heads + due->head) * 16, 16, 0.0f);
   }
   return expected;
 }
@@ -132,7 +135,12 @@ class SelectionTest : public BackendTest {
     const int32_t index_error = expected.errors.first_position[LQ_ERROR_INDEX];
     ASSERT_EQ(errors.first_position[LQ_ERROR_INDEX], index_error == kNoPosition ? -1 : index_error);
     ASSERT_EQ(errors.flags & ~(1u << LQ_ERROR_INDEX), 0u);
+    due_ += expected.due;
+    programs_ += std::ssize(mask.indices) * shape.heads;
   }
+
+  int64_t due_ = 0;  // of all masks
+  int64_t programs_ = 0;
 };
 
 TEST_P(SelectionTest, RandomMasks) {
@@ -153,6 +161,8 @@ TEST_P(SelectionTest, RandomMasks) {
       ASSERT_TRUE(std::equal(mask.counters.begin(), mask.counters.end(),
                              static_cast<const int32_t*>(pool.host().hcnt.data)));  // never written
     }
+    EXPECT_GT(due_, programs_ / 64);
+    EXPECT_LT(due_, programs_ / 2);
     pool.download(&lq_pool_tensors::raw);
     const auto* const slot_0 = static_cast<const int8_t*>(pool.host().codes.data);
     EXPECT_TRUE(std::all_of(slot_0, slot_0 + pool.host().codes.strides[0], [](int8_t byte) { return byte == 0; }));
