@@ -277,6 +277,9 @@ TEST_P(BadInputTest, InPlaceCallsAreRefused) {
   wrong.strides[0] = 2;
   expect_refusal(wrong, q0, "contiguous");
   wrong = idx;
+  wrong.device = {LQ_DEVICE_CUDA, 7};
+  expect_refusal(wrong, q0, "cuda:7");
+  wrong = idx;
   wrong.ndim = 2;
   expect_refusal(wrong, q0, "2 dimensions");
   wrong = idx;
