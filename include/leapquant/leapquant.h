@@ -181,8 +181,8 @@ typedef struct lq_window {
 
 typedef enum lq_flush_flags {
   LQ_FLUSH_DEFAULT = 0,
-  /* Refuse NaN and Inf in any input, naming the tensor and the first place. Backends on host memory only:
-   * LQ_UNSUPPORTED elsewhere. */
+  /* Refuse NaN and Inf in any input, naming the tensor and the first place. Looks at copies on the host: the call
+   * allocates them, on a GPU it waits for `stream` and cannot be captured, and it costs far more than the flush. */
   LQ_FLUSH_CHECK_FINITE = 1
 } lq_flush_flags;
 

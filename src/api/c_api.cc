@@ -83,12 +83,7 @@ Status flush(lq_context* context, const FlushRequest& request, void* stream) {
   const Result<FlushPlan> plan = plan_flush(*context->backend, request);
   if (!plan.ok()) return plan.status();
   if ((request.flags & LQ_FLUSH_CHECK_FINITE) != 0) {
-    const BackendState& state = context->backend->state();
-    if (state.device.type != DeviceType::kCpu) {
-      return unsupported(std::string("backend '") + state.name + "' has no LQ_FLUSH_CHECK_FINITE: its tensors are on " +
-                         to_string(state.device));
-    }
-    LQ_RETURN_IF_ERROR(check_finite(plan.value()));
+    LQ_RETURN_IF_ERROR(check_finite(*context->backend, plan.value(), stream));
   }
   return context->backend->flush(plan.value(), stream);
 }

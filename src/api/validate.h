@@ -33,7 +33,7 @@ Result<PoolStorage> to_storage(const Geometry& geometry, Layout layout, int64_t 
 Result<TensorView> to_indices(const Pool& pool, const lq_tensor* idx);
 Result<FlushPlan> plan_flush_inplace(const Pool& pool, const lq_tensor* idx, const lq_tensor* start_basis);
 
-// Refuses NaN and Inf in the inputs of a plan on host memory.
-Status check_finite(const FlushPlan& plan);
+// Refuses NaN and Inf in the inputs of a functional flush. Waits for the stream, and allocates.
+Status check_finite(Backend& backend, const FlushPlan& plan, void* stream);
 
 }  // namespace leapquant::api

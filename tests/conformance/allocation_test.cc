@@ -52,17 +52,11 @@ int64_t allocations_of(const Call& call) {
 TEST_P(AllocationTest, CallsAllocateNothing) {
   const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(4), 3);
   const Context backend = context(2);
-  const Pool pool = filled_pool(backend, inputs, 4);
-  std::vector<int32_t> order = {1, 2, 0, 3, 9};
-  const lq_tensor idx = index_tensor(order);
-  const lq_tensor q0 = judge::public_start_basis(inputs);
-  judge::CheckpointTensors output(inputs.geometry, inputs.batch);
-  const lq_geometry geometry = judge::public_geometry(inputs.geometry);
-  const lq_checkpoint checkpoint = judge::public_checkpoint(inputs.checkpoint);
-  const lq_window window = judge::public_window(inputs.window);
-  const lq_checkpoint result = judge::public_checkpoint(output);
-  const int64_t in_place = allocations_of([&] { pool.flush_inplace(idx, q0); });
-  const int64_t functional = allocations_of([&] { backend.flush(geometry, checkpoint, window, q0, result); });
+  const MirroredPool pool = filled_pool(backend, inputs, 4);
+  const InplaceArguments arguments(backend.info().device, {1, 2, 0, 3, 9}, inputs);
+  const FlushCall call(backend, inputs);
+  const int64_t in_place = allocations_of([&] { pool.pool().flush_inplace(arguments.indices, arguments.q0); });
+  const int64_t functional = allocations_of([&] { check(call.enqueue(backend)); });
   if (GetParam().name == "ref") {  // written to be read: its matrices come and go, which shows that the count is alive
     EXPECT_GT(in_place, 0);
     EXPECT_GT(functional, 0);

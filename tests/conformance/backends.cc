@@ -2,21 +2,12 @@
 #include "backends.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <sstream>
 #include <stdexcept>
 
 namespace leapquant::conformance {
 namespace {
-
-void append(std::vector<unsigned char>& bytes, const void* data, size_t size) {
-  const auto* first = static_cast<const unsigned char*>(data);
-  bytes.insert(bytes.end(), first, first + size);
-}
-
-template <class T>
-void append(std::vector<unsigned char>& bytes, const std::vector<T>& values) {
-  append(bytes, values.data(), values.size() * sizeof(T));
-}
 
 template <class T>
 std::vector<T> slice(const std::vector<T>& values, int64_t item, int64_t batch) {
@@ -30,10 +21,9 @@ void copy_part(const std::vector<T>& from, int64_t n, int64_t elements, std::vec
   std::copy_n(from.begin() + n * elements, elements, to.begin() + n * elements);
 }
 
-size_t tensor_bytes(const lq_tensor& tensor) {
-  size_t bytes = tensor.dtype == LQ_INT8 ? 1 : tensor.dtype == LQ_FLOAT16 || tensor.dtype == LQ_BFLOAT16 ? 2 : 4;
-  for (int d = 0; d < tensor.ndim; ++d) bytes *= static_cast<size_t>(tensor.shape[d]);
-  return bytes;
+int64_t number_in(const char* variable) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? 0 : std::strtoll(text, nullptr, 10);
 }
 
 }  // namespace
@@ -41,15 +31,40 @@ size_t tensor_bytes(const lq_tensor& tensor) {
 std::vector<BackendUnderTest> backends_under_test() {
   std::vector<BackendUnderTest> result;
   for (const lq_backend_info& info : backends()) {
-    if (info.device != LQ_DEVICE_CPU) continue;  // the suite's tensors are in host memory; see tests/cuda
     std::istringstream targets(info.targets);
-    for (std::string target; std::getline(targets, target, ',');) result.push_back({info.name, target});
+    std::string target;
+    if (info.device != LQ_DEVICE_CPU) {
+      std::getline(targets, target, ',');
+      result.push_back({info.name, target, info.device});
+      continue;
+    }
+    while (std::getline(targets, target, ',')) result.push_back({info.name, target, info.device});
   }
   return result;
 }
 
+std::vector<BackendUnderTest> host_backends_under_test() {
+  std::vector<BackendUnderTest> result = backends_under_test();
+  std::erase_if(result, [](const BackendUnderTest& backend) { return !backend.on_host(); });
+  return result;
+}
+
 std::string test_name(const testing::TestParamInfo<BackendUnderTest>& info) {
-  return info.param.name + "_" + info.param.target;
+  return info.param.on_host() ? info.param.name + "_" + info.param.target : info.param.name;
+}
+
+bool is_set(const char* variable) {
+  const char* const text = std::getenv(variable);
+  return text != nullptr && *text != '\0' && std::string(text) != "0";
+}
+
+int repetitions(int full) { return is_set("LQ_TEST_SHORT") ? std::max(1, full / 64) : full; }
+
+void need_devices(int available, int count) {
+  if (available >= count) return;
+  const bool required = count == 1 ? is_set("LQ_REQUIRE_GPU") : number_in("LQ_REQUIRE_GPUS") >= count;
+  if (required) FAIL() << count << " CUDA devices are required, and there are " << available;
+  GTEST_SKIP() << "needs " << count << " CUDA devices, and there are " << available;
 }
 
 Geometry geometry_of(int32_t heads, int32_t rank) {
@@ -86,6 +101,14 @@ judge::FlushInputs item_of(const judge::FlushInputs& inputs, int64_t item) {
   return one;
 }
 
+judge::FlushInputs single_heads(const judge::FlushInputs& inputs) {
+  judge::FlushInputs result = inputs;  // [B, H, ...] and [B H, 1, ...] are the same bytes
+  result.geometry.num_heads = result.geometry.num_key_heads = 1;
+  result.checkpoint.geometry = result.window.geometry = result.geometry;
+  result.batch = inputs.programs();
+  return result;
+}
+
 void copy_program(const judge::CheckpointTensors& from, int64_t program, judge::CheckpointTensors& to) {
   const Geometry& geometry = from.geometry;
   copy_part(from.codes, program, geometry.state_elements(), to.codes);
@@ -93,44 +116,6 @@ void copy_program(const judge::CheckpointTensors& from, int64_t program, judge::
   copy_part(from.s_v, program, geometry.value_dim, to.s_v);
   copy_part(from.u, program, int64_t{geometry.rank} * geometry.key_dim, to.u);
   copy_part(from.q, program, int64_t{geometry.rank} * geometry.value_dim, to.q);
-}
-
-judge::CheckpointTensors flush_or_die(const Context& context, const judge::FlushInputs& inputs) {
-  Result<judge::CheckpointTensors> result = judge::flush(context, inputs);
-  if (!result.ok()) throw std::runtime_error(result.status().message());
-  return std::move(result.value());
-}
-
-std::vector<unsigned char> bytes_of(const judge::CheckpointTensors& tensors) {
-  std::vector<unsigned char> bytes;
-  append(bytes, tensors.codes);
-  append(bytes, tensors.s_k);
-  append(bytes, tensors.s_v);
-  append(bytes, tensors.u);
-  append(bytes, tensors.q);
-  return bytes;
-}
-
-std::vector<unsigned char> bytes_of(const Pool& pool) {
-  const lq_pool_tensors t = pool.tensors();
-  std::vector<unsigned char> bytes;
-  for (const lq_tensor* tensor : {&t.raw, &t.kbuf, &t.ubuf, &t.w, &t.gbuf, &t.pcum, &t.hcnt}) {
-    append(bytes, tensor->data, tensor_bytes(*tensor));
-  }
-  return bytes;
-}
-
-lq_tensor index_tensor(std::vector<int32_t>& indices) {
-  return tensor(indices.data(), LQ_INT32, {static_cast<int64_t>(indices.size())});
-}
-
-Pool filled_pool(const Context& context, const judge::FlushInputs& inputs, int64_t num_slots, lq_layout layout) {
-  Pool pool(context, judge::public_geometry(inputs.geometry), num_slots, layout);
-  for (int64_t item = 0; item < inputs.batch; ++item) {
-    judge::write_slot(pool.tensors(), item + 1, inputs, item);
-    judge::set_counters(pool.tensors(), item + 1, inputs.geometry.window);
-  }
-  return pool;
 }
 
 }  // namespace leapquant::conformance

@@ -15,12 +15,16 @@
 #include "judge/pool_io.h"
 #include "judge/verify.h"
 #include "leapquant/leapquant.hpp"
+#include "mirrors.h"
 
 namespace leapquant::conformance {
 
 struct BackendUnderTest {
   std::string name;
-  std::string target;
+  std::string target;  // empty: this machine has no device for the backend
+  lq_device_type device;
+
+  bool on_host() const { return device == LQ_DEVICE_CPU; }
 };
 
 // For messages of the test framework.
@@ -28,21 +32,39 @@ inline void PrintTo(const BackendUnderTest& backend, std::ostream* out) {
   *out << backend.name << " " << backend.target;
 }
 
-// Every backend with every target that this machine has.
+// Every backend with every instruction set that this machine has; a backend on a device once, with or without a device.
 std::vector<BackendUnderTest> backends_under_test();
+// For what only host memory has: unreadable pages, worker threads, addresses of any alignment, fork.
+std::vector<BackendUnderTest> host_backends_under_test();
+// A backend on a device bears the same name on every machine: tests are often listed on one and run on another.
 std::string test_name(const testing::TestParamInfo<BackendUnderTest>& info);
+
+// An environment variable that is set, and neither empty nor 0.
+bool is_set(const char* variable);
+
+// How often a long test repeats itself: `full` times, or 64 times less often when LQ_TEST_SHORT is set, for runs under
+// a tool that slows the program down.
+int repetitions(int full);
+
+// Skips the test on a machine with fewer than `count` CUDA devices; where LQ_REQUIRE_GPU (for more than one device:
+// LQ_REQUIRE_GPUS=count) is set, it fails instead.
+void need_devices(int available, int count);
 
 class BackendTest : public testing::TestWithParam<BackendUnderTest> {
  protected:
+  void SetUp() override { need_devices(GetParam().target.empty() ? 0 : 1, 1); }
+
   // Threads are ignored by a backend that has only one.
   Context context(int32_t threads = 1) const {
-    return Context(GetParam().name, GetParam().name == "ref" ? 1 : threads, GetParam().target);
+    return Context(GetParam().name, GetParam().name == "cpu" ? threads : 1, GetParam().target);
   }
 };
 
-// Instantiates a suite derived from BackendTest over all of them.
+// Instantiates a suite derived from BackendTest over all of them, or over those on host memory.
 #define LQ_FOR_ALL_BACKENDS(suite) \
   INSTANTIATE_TEST_SUITE_P(Backends, suite, testing::ValuesIn(backends_under_test()), test_name)
+#define LQ_FOR_HOST_BACKENDS(suite) \
+  INSTANTIATE_TEST_SUITE_P(Backends, suite, testing::ValuesIn(host_backends_under_test()), test_name)
 
 Geometry geometry_of(int32_t heads, int32_t rank = 4);
 judge::FlushInputs inputs_of(judge::Family family, const Geometry& geometry, int64_t batch, uint64_t seed = 7);
@@ -50,21 +72,10 @@ judge::FlushInputs inputs_of(judge::Family family, const Geometry& geometry, int
 // One item of a batch as a batch of its own.
 judge::FlushInputs item_of(const judge::FlushInputs& inputs, int64_t item);
 
+// The same programs, one head each.
+judge::FlushInputs single_heads(const judge::FlushInputs& inputs);
+
 // Replaces one program of `to`, counted as item * H + head, by that of `from`.
 void copy_program(const judge::CheckpointTensors& from, int64_t program, judge::CheckpointTensors& to);
-
-judge::CheckpointTensors flush_or_die(const Context& context, const judge::FlushInputs& inputs);
-
-// All bytes of checkpoints, in the order of the struct.
-std::vector<unsigned char> bytes_of(const judge::CheckpointTensors& tensors);
-
-// All bytes of a pool: raw, window tensors, counters.
-std::vector<unsigned char> bytes_of(const Pool& pool);
-
-lq_tensor index_tensor(std::vector<int32_t>& indices);
-
-// A pool whose slots 1, 2, ... hold the items of `inputs`, all programs due.
-Pool filled_pool(const Context& context, const judge::FlushInputs& inputs, int64_t num_slots,
-                 lq_layout layout = LQ_LAYOUT_COMPACT);
 
 }  // namespace leapquant::conformance

@@ -217,9 +217,9 @@ TEST_P(NumbersTest, NonFiniteInputsStayInTheirProgramAndAreReported) {
       copy_program(expected, kProgram, result);
       EXPECT_EQ(bytes_of(result), bytes_of(expected));
 
-      const Pool pool = filled_pool(backend, dirty, 4);
-      std::vector<int32_t> order = {1, 2, 3};
-      pool.flush_inplace(index_tensor(order), judge::public_start_basis(dirty));
+      const MirroredPool pool = filled_pool(backend, dirty, 4);
+      const std::vector<int32_t> order = {1, 2, 3};
+      pool.flush(order, dirty);
       const lq_pool_errors errors = pool.read_errors();
       EXPECT_EQ(errors.flags, 1u << LQ_ERROR_NONFINITE);
       EXPECT_EQ(errors.first_position[LQ_ERROR_NONFINITE], 1);
@@ -230,9 +230,9 @@ TEST_P(NumbersTest, NonFiniteInputsStayInTheirProgramAndAreReported) {
 TEST_P(NumbersTest, AStartBasisThatIsNotFiniteIsReported) {
   judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(2), 2);
   inputs.q0[9] = std::numeric_limits<float>::quiet_NaN();
-  const Pool pool = filled_pool(context(2), inputs, 3);
-  std::vector<int32_t> order = {0, 2, 1};
-  pool.flush_inplace(index_tensor(order), judge::public_start_basis(inputs));
+  const MirroredPool pool = filled_pool(context(2), inputs, 3);
+  const std::vector<int32_t> order = {0, 2, 1};
+  pool.flush(order, inputs);
   const lq_pool_errors errors = pool.read_errors();
   EXPECT_EQ(errors.flags, 1u << LQ_ERROR_NONFINITE);
   EXPECT_EQ(errors.first_position[LQ_ERROR_NONFINITE], 1);

@@ -17,16 +17,14 @@ namespace {
 
 using PoolTest = BackendTest;
 
-int32_t* counter(const lq_pool_tensors& tensors, int64_t slot, int64_t head) {
-  return static_cast<int32_t*>(tensors.hcnt.data) + slot * tensors.hcnt.strides[0] + head;
-}
-
 TEST_P(PoolTest, FreshSlotsAreZeroStates) {
   const Geometry geometry = geometry_of(3);
+  const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry, 3);
   const Context backend = context();
   for (const lq_layout layout : {LQ_LAYOUT_COMPACT, LQ_LAYOUT_PADDED}) {
-    const Pool pool(backend, judge::public_geometry(geometry), 4, layout);
-    const lq_pool_tensors t = pool.tensors();
+    filled_pool(backend, inputs, 4, layout);  // a last tenant, whose memory the new pool may be given
+    const MirroredPool pool(backend, geometry, 4, layout);
+    const lq_pool_tensors t = pool.host();
     for (int64_t i = 0; i < t.raw.shape[0]; ++i) ASSERT_EQ(static_cast<const uint32_t*>(t.raw.data)[i], 0u);
     for (int64_t i = 0; i < 4 * 3 * 16 * 128; ++i) {
       ASSERT_EQ(static_cast<const uint16_t*>(t.kbuf.data)[i], 0);
@@ -38,9 +36,8 @@ TEST_P(PoolTest, FreshSlotsAreZeroStates) {
     for (int64_t i = 0; i < 4 * 3; ++i) ASSERT_EQ(static_cast<const int32_t*>(t.hcnt.data)[i], 0);
 
     const auto before = bytes_of(pool);
-    std::vector<int32_t> all = {0, 1, 2, 3};
-    judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry, 1);
-    pool.flush_inplace(index_tensor(all), judge::public_start_basis(inputs));
+    const std::vector<int32_t> all = {0, 1, 2, 3};
+    pool.flush(all, inputs);
     EXPECT_EQ(bytes_of(pool), before);  // nothing is due
   }
 }
@@ -70,19 +67,19 @@ TEST_P(PoolTest, PublishedBytesOfTheLayouts) {
 TEST_P(PoolTest, OnlyAFullWindowIsDue) {
   const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(8), 2);
   const Context backend = context();
-  const Pool pool = filled_pool(backend, inputs, 3);
-  const lq_pool_tensors t = pool.tensors();
+  const MirroredPool pool = filled_pool(backend, inputs, 3);
+  const lq_pool_tensors t = pool.host();
   const int32_t counters[] = {0, 15, 16, 17, -1, INT_MAX, INT_MIN, 1};
-  std::copy(std::begin(counters), std::end(counters), counter(t, 1, 0));
+  std::copy(std::begin(counters), std::end(counters), &pool.counter(1, 0));
   judge::set_counters(t, 2, 3);
   const judge::CheckpointTensors expected = flush_or_die(backend, inputs);
 
   const auto before = bytes_of(pool);
   const std::vector<int32_t> slots = {1, 2};
   const judge::CheckpointTensors old = judge::read_slots(t, inputs.geometry, slots);
-  std::vector<int32_t> order = {1, 2};
-  pool.flush_inplace(index_tensor(order), judge::public_start_basis(inputs));
-  EXPECT_TRUE(std::equal(std::begin(counters), std::end(counters), counter(t, 1, 0)));  // never written
+  const std::vector<int32_t> order = {1, 2};
+  pool.flush(order, inputs);
+  EXPECT_TRUE(std::equal(std::begin(counters), std::end(counters), &pool.counter(1, 0)));  // never written
 
   judge::CheckpointTensors wanted = old;
   copy_program(expected, 2, wanted);  // head 2 of item 0
@@ -94,11 +91,11 @@ TEST_P(PoolTest, OnlyAFullWindowIsDue) {
 TEST_P(PoolTest, AFlushResetsTheWindowAndNothingElseOfIt) {
   const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(2), 1);
   const Context backend = context();
-  const Pool pool = filled_pool(backend, inputs, 2);
-  const lq_pool_tensors t = pool.tensors();
-  *counter(t, 1, 1) = 5;  // head 1 is not due
-  std::vector<int32_t> order = {1};
-  pool.flush_inplace(index_tensor(order), judge::public_start_basis(inputs));
+  const MirroredPool pool = filled_pool(backend, inputs, 2);
+  const lq_pool_tensors t = pool.host();
+  pool.counter(1, 1) = 5;  // head 1 is not due
+  const std::vector<int32_t> order = {1};
+  pool.flush(order, inputs);
   const auto* w = static_cast<const float*>(t.w.data) + t.w.strides[0];
   const auto* gates = static_cast<const uint16_t*>(t.gbuf.data) + t.gbuf.strides[0];
   const auto* pcum = static_cast<const float*>(t.pcum.data) + t.pcum.strides[0];
@@ -123,34 +120,32 @@ TEST_P(PoolTest, AFlushResetsTheWindowAndNothingElseOfIt) {
 TEST_P(PoolTest, ASecondFlushQuantizesAgain) {
   const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(2), 1);
   const Context backend = context();
-  const Pool pool = filled_pool(backend, inputs, 2);
-  std::vector<int32_t> order = {1};
-  const lq_tensor q0 = judge::public_start_basis(inputs);
-  pool.flush_inplace(index_tensor(order), q0);
+  const MirroredPool pool = filled_pool(backend, inputs, 2);
+  const std::vector<int32_t> order = {1};
+  pool.flush(order, inputs);
   // The functional form on the flushed checkpoint with an empty window gives what the second flush must.
   judge::FlushInputs again = inputs;
-  again.checkpoint = judge::read_slots(pool.tensors(), inputs.geometry, order);
+  again.checkpoint = judge::read_slots(pool.host(), inputs.geometry, order);
   std::fill(again.window.w.begin(), again.window.w.end(), 0.0f);
   std::fill(again.window.gbuf.begin(), again.window.gbuf.end(), Half{kHalfOne});
   std::fill(again.window.pcum.begin(), again.window.pcum.end(), 0.0f);
-  pool.flush_inplace(index_tensor(order), q0);
-  EXPECT_EQ(bytes_of(judge::read_slots(pool.tensors(), inputs.geometry, order)),
-            bytes_of(flush_or_die(backend, again)));
+  pool.flush(order, inputs);
+  EXPECT_EQ(bytes_of(judge::read_slots(pool.host(), inputs.geometry, order)), bytes_of(flush_or_die(backend, again)));
 }
 
 TEST_P(PoolTest, PaddingAndForeignIndices) {
   const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(2), 3);
   const Context backend = context(2);
-  const Pool pool = filled_pool(backend, inputs, 4);
-  judge::write_slot(pool.tensors(), 0, inputs, 0);
-  judge::set_counters(pool.tensors(), 0, 16);
+  const MirroredPool pool = filled_pool(backend, inputs, 4);
+  judge::write_slot(pool.host(), 0, inputs, 0);
+  judge::set_counters(pool.host(), 0, 16);
   const std::vector<int32_t> others = {0, 1, 3};
-  const auto before = bytes_of(judge::read_slots(pool.tensors(), inputs.geometry, others));
-  std::vector<int32_t> order = {0, 2, 0, -1, 4, INT_MAX, INT_MIN};
-  pool.flush_inplace(index_tensor(order), judge::public_start_basis(inputs));
-  EXPECT_EQ(bytes_of(judge::read_slots(pool.tensors(), inputs.geometry, others)), before);
+  const auto before = bytes_of(judge::read_slots(pool.host(), inputs.geometry, others));
+  const std::vector<int32_t> order = {0, 2, 0, -1, 4, INT_MAX, INT_MIN};
+  pool.flush(order, inputs);
+  EXPECT_EQ(bytes_of(judge::read_slots(pool.host(), inputs.geometry, others)), before);
   const std::vector<int32_t> changed = {2};
-  EXPECT_EQ(bytes_of(judge::read_slots(pool.tensors(), inputs.geometry, changed)),
+  EXPECT_EQ(bytes_of(judge::read_slots(pool.host(), inputs.geometry, changed)),
             bytes_of(flush_or_die(backend, item_of(inputs, 1))));
   const lq_pool_errors errors = pool.read_errors();
   EXPECT_EQ(errors.flags, 1u << LQ_ERROR_INDEX);
@@ -162,32 +157,31 @@ TEST_P(PoolTest, PaddingAndForeignIndices) {
 TEST_P(PoolTest, BatchLongerThanThePool) {
   const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(2), 2);
   const Context backend = context();
-  const Pool pool = filled_pool(backend, inputs, 3);
-  std::vector<int32_t> order = {1, 2, 0, 0, 0, 0, 0, 0};
-  pool.flush_inplace(index_tensor(order), judge::public_start_basis(inputs));
+  const MirroredPool pool = filled_pool(backend, inputs, 3);
+  const std::vector<int32_t> order = {1, 2, 0, 0, 0, 0, 0, 0};
+  pool.flush(order, inputs);
   const std::vector<int32_t> slots = {1, 2};
-  EXPECT_EQ(bytes_of(judge::read_slots(pool.tensors(), inputs.geometry, slots)),
-            bytes_of(flush_or_die(backend, inputs)));
+  EXPECT_EQ(bytes_of(judge::read_slots(pool.host(), inputs.geometry, slots)), bytes_of(flush_or_die(backend, inputs)));
 }
 
 TEST_P(PoolTest, NoIndicesIsANoOp) {
   const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(2), 1);
   const Context backend = context();
-  const Pool pool = filled_pool(backend, inputs, 2);
+  const MirroredPool pool = filled_pool(backend, inputs, 2);
   const auto before = bytes_of(pool);
-  pool.flush_inplace(tensor(nullptr, LQ_INT32, {0}), judge::public_start_basis(inputs));
+  pool.flush({}, inputs);
   EXPECT_EQ(bytes_of(pool), before);
 }
 
 TEST_P(PoolTest, DuplicatesAreReportedOnRequest) {
   const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(2), 2);
   const Context backend = context();
-  const Pool pool = filled_pool(backend, inputs, 4);
-  std::vector<int32_t> fine = {2, 0, 0, -1, -1, 1, 3};
-  EXPECT_NO_THROW(pool.check_indices(index_tensor(fine)));
-  std::vector<int32_t> twice = {2, 0, 3, 1, 3, 2, 1};
+  const MirroredPool pool = filled_pool(backend, inputs, 4);
+  const std::vector<int32_t> fine = {2, 0, 0, -1, -1, 1, 3};
+  EXPECT_NO_THROW(pool.check_indices(fine));
+  const std::vector<int32_t> twice = {2, 0, 3, 1, 3, 2, 1};
   try {
-    pool.check_indices(index_tensor(twice));
+    pool.check_indices(twice);
     FAIL() << "not reported";
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), LQ_INVALID_ARGUMENT);
@@ -195,29 +189,29 @@ TEST_P(PoolTest, DuplicatesAreReportedOnRequest) {
   }
   // The operation itself does not hang and leaves the other slots alone.
   const std::vector<int32_t> other = {2};
-  const auto before = bytes_of(judge::read_slots(pool.tensors(), inputs.geometry, other));
-  std::vector<int32_t> same = {1, 1};
-  pool.flush_inplace(index_tensor(same), judge::public_start_basis(inputs));
-  EXPECT_EQ(bytes_of(judge::read_slots(pool.tensors(), inputs.geometry, other)), before);
+  const auto before = bytes_of(judge::read_slots(pool.host(), inputs.geometry, other));
+  const std::vector<int32_t> same = {1, 1};
+  pool.flush(same, inputs);
+  EXPECT_EQ(bytes_of(judge::read_slots(pool.host(), inputs.geometry, other)), before);
 }
 
 TEST_P(PoolTest, NonFiniteStatesAreReportedAndContained) {
   const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(3), 4);
   const Context backend = context(2);
-  const Pool pool = filled_pool(backend, inputs, 5);
-  auto* s_k = static_cast<float*>(pool.tensors().s_k.data);
-  const auto& strides = pool.tensors().s_k.strides;
+  const MirroredPool pool = filled_pool(backend, inputs, 5);
+  auto* s_k = static_cast<float*>(pool.host().s_k.data);
+  const auto& strides = pool.host().s_k.strides;
   s_k[2 * strides[0] + 1 * strides[1] + 9] = std::numeric_limits<float>::quiet_NaN();
   s_k[4 * strides[0] + 2 * strides[1]] = std::numeric_limits<float>::infinity();
-  *counter(pool.tensors(), 3, 0) = 7;  // not due: untouched and unreported, whatever it holds
+  pool.counter(3, 0) = 7;  // not due: untouched and unreported, whatever it holds
   s_k[3 * strides[0]] = std::numeric_limits<float>::quiet_NaN();
-  std::vector<int32_t> order = {1, 3, 4, 2};
-  pool.flush_inplace(index_tensor(order), judge::public_start_basis(inputs));
+  const std::vector<int32_t> order = {1, 3, 4, 2};
+  pool.flush(order, inputs);
   const lq_pool_errors errors = pool.read_errors();
   EXPECT_EQ(errors.flags, 1u << LQ_ERROR_NONFINITE);
   EXPECT_EQ(errors.first_position[LQ_ERROR_NONFINITE], 2);
   const std::vector<int32_t> clean = {1};
-  EXPECT_EQ(bytes_of(judge::read_slots(pool.tensors(), inputs.geometry, clean)),
+  EXPECT_EQ(bytes_of(judge::read_slots(pool.host(), inputs.geometry, clean)),
             bytes_of(flush_or_die(backend, item_of(inputs, 0))));
 }
 
@@ -225,30 +219,32 @@ TEST_P(PoolTest, CallerOwnedMemory) {
   const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(2), 1);
   const Context backend = context();
   const lq_geometry geometry = judge::public_geometry(inputs.geometry);
-  const Pool owner = filled_pool(backend, inputs, 2);
-  const lq_pool_tensors memory = owner.tensors();
+  const MirroredPool owner = filled_pool(backend, inputs, 2);
+  const lq_pool_tensors memory = owner.device();
   const auto before = bytes_of(owner);
   {
-    const Pool guest(backend, {geometry, LQ_LAYOUT_COMPACT, 2, &memory, LQ_POOL_KEEP_CONTENTS});
+    const MirroredPool guest(backend, {geometry, LQ_LAYOUT_COMPACT, 2, &memory, LQ_POOL_KEEP_CONTENTS});
     EXPECT_EQ(bytes_of(guest), before);
-    std::vector<int32_t> order = {1};
-    guest.flush_inplace(index_tensor(order), judge::public_start_basis(inputs));
-    EXPECT_EQ(bytes_of(judge::read_slots(memory, inputs.geometry, order)), bytes_of(flush_or_die(backend, inputs)));
+    const std::vector<int32_t> order = {1};
+    guest.flush(order, inputs);
+    owner.download();
+    EXPECT_EQ(bytes_of(judge::read_slots(owner.host(), inputs.geometry, order)),
+              bytes_of(flush_or_die(backend, inputs)));
   }
-  const Pool fresh(backend, geometry, 2);
-  const Pool guest(backend, {geometry, LQ_LAYOUT_COMPACT, 2, &memory, LQ_POOL_DEFAULT});
+  const MirroredPool fresh(backend, inputs.geometry, 2);
+  const MirroredPool guest(backend, {geometry, LQ_LAYOUT_COMPACT, 2, &memory, LQ_POOL_DEFAULT});
   EXPECT_EQ(bytes_of(guest), bytes_of(fresh));
 }
 
 TEST_P(PoolTest, OutlivesItsContext) {
   const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(2), 1);
   auto backend = std::make_unique<Context>(context(2));
-  const Pool pool = filled_pool(*backend, inputs, 2);
+  const MirroredPool pool = filled_pool(*backend, inputs, 2);
   const auto expected = bytes_of(flush_or_die(*backend, inputs));
   backend.reset();
-  std::vector<int32_t> order = {1};
-  pool.flush_inplace(index_tensor(order), judge::public_start_basis(inputs));
-  EXPECT_EQ(bytes_of(judge::read_slots(pool.tensors(), inputs.geometry, order)), expected);
+  const std::vector<int32_t> order = {1};
+  pool.flush(order, inputs);
+  EXPECT_EQ(bytes_of(judge::read_slots(pool.host(), inputs.geometry, order)), expected);
 }
 
 // Any indices, any counters, any layout: exactly the due programs change, to what the functional form gives.
@@ -258,8 +254,8 @@ TEST_P(PoolTest, RandomSelections) {
   const judge::CheckpointTensors flushed = flush_or_die(backend, inputs);
   const bool held = rc::check("selections", [&] {
     const auto layout = *rc::gen::element(LQ_LAYOUT_COMPACT, LQ_LAYOUT_PADDED);
-    const Pool pool = filled_pool(backend, inputs, 7, layout);
-    const lq_pool_tensors t = pool.tensors();
+    const MirroredPool pool = filled_pool(backend, inputs, 7, layout);
+    const lq_pool_tensors t = pool.host();
     const auto counters = *rc::gen::container<std::vector<int32_t>>(21, rc::gen::element(0, 3, 15, 16, 16, 17, -1));
     std::copy(counters.begin(), counters.end(), static_cast<int32_t*>(t.hcnt.data));
     auto order = *rc::gen::unique<std::vector<int32_t>>(rc::gen::inRange<int32_t>(-3, 10));
@@ -273,11 +269,31 @@ TEST_P(PoolTest, RandomSelections) {
         copy_program(flushed, program, expected);
       }
     }
-    pool.flush_inplace(index_tensor(order), judge::public_start_basis(inputs));
+    pool.flush(order, inputs);
     RC_ASSERT(bytes_of(judge::read_slots(t, inputs.geometry, slots)) == bytes_of(expected));
     RC_ASSERT(std::equal(counters.begin(), counters.end(), static_cast<const int32_t*>(t.hcnt.data)));
   });
   EXPECT_TRUE(held);
+}
+
+using LargePoolTest = BackendTest;
+
+// Host memory takes only the pages that are touched. (On a device: see tests/cuda.)
+TEST_P(LargePoolTest, OffsetsBeyond32Bits) {
+  constexpr int32_t kSlots = 33000;  // of 131,072 bytes
+  const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(1), 2);
+  const Context backend = context();
+  const Pool pool(backend, judge::public_geometry(inputs.geometry), kSlots, LQ_LAYOUT_PADDED);
+  const lq_pool_tensors t = pool.tensors();
+  ASSERT_GT(t.raw.shape[0] * 4, int64_t{1} << 32);
+  const std::vector<int32_t> slots = {kSlots - 1, 1};
+  for (int64_t item = 0; item < 2; ++item) {
+    judge::write_slot(t, slots[static_cast<size_t>(item)], inputs, item);
+    judge::set_counters(t, slots[static_cast<size_t>(item)], 16);
+  }
+  const InplaceArguments arguments(t.raw.device, slots, inputs);
+  pool.flush_inplace(arguments.indices, arguments.q0);
+  EXPECT_EQ(bytes_of(judge::read_slots(t, inputs.geometry, slots)), bytes_of(flush_or_die(backend, inputs)));
 }
 
 TEST(PoolSizes, TheFiguresOfTheFormat) {
@@ -311,6 +327,7 @@ TEST(PoolSizes, SlotsThatFitAreTheMost) {
 }
 
 LQ_FOR_ALL_BACKENDS(PoolTest);
+LQ_FOR_HOST_BACKENDS(LargePoolTest);
 
 }  // namespace
 }  // namespace leapquant::conformance

@@ -14,6 +14,7 @@ namespace leapquant::conformance {
 namespace {
 
 using ProcessTest = BackendTest;
+using ForkTest = BackendTest;
 
 TEST_P(ProcessTest, TheForcedTargetIsTheOneThatRuns) {
   const Context forced = context();
@@ -27,7 +28,7 @@ TEST_P(ProcessTest, TheForcedTargetIsTheOneThatRuns) {
   EXPECT_EQ(GetParam().target, by_environment.info().target);
 }
 
-TEST_P(ProcessTest, AChildOfForkGetsTheSameBits) {
+TEST_P(ForkTest, AChildGetsTheSameBits) {
   const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(4), 4);
   const Context backend = context(2);
   const auto expected = bytes_of(flush_or_die(backend, inputs));
@@ -98,6 +99,7 @@ TEST(Version, IsTheOneOfTheHeader) {
 }
 
 LQ_FOR_ALL_BACKENDS(ProcessTest);
+LQ_FOR_HOST_BACKENDS(ForkTest);
 
 }  // namespace
 }  // namespace leapquant::conformance

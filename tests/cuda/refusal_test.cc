@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the CUDA backend refuses, by name and before anything is touched.
+// What the CUDA backend refuses, by name and before anything is touched, and that a refusal leaves nothing behind.
 #include <string>
 
-#include "device.h"
+#include "fixture.h"
 
 namespace leapquant::cuda_test {
 namespace {
+
+using namespace conformance;  // NOLINT(google-build-using-namespace): the suite's own helpers
 
 lq_backend_info cuda_backend() {
   for (const lq_backend_info& info : backends()) {
@@ -16,6 +18,17 @@ lq_backend_info cuda_backend() {
   return {};
 }
 
+template <class Call>
+void expect_error(const Call& call, lq_status status, const std::string& word) {
+  try {
+    call();
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), status) << error.what();
+    EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+  }
+}
+
 // These two need no device.
 TEST(CudaBackend, IsListedButNeverTheDefault) {
   EXPECT_EQ(cuda_backend().device, LQ_DEVICE_CUDA);
@@ -23,63 +36,75 @@ TEST(CudaBackend, IsListedButNeverTheDefault) {
 }
 
 TEST(CudaBackend, SaysSoWithoutADevice) {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) == cudaSuccess && count > 0) {
+  if (device_count() > 0) {
     EXPECT_NE(std::string(cuda_backend().targets), "");
     EXPECT_NO_THROW(Context("cuda"));
-    return;
-  }
-  (void)cudaGetLastError();
-  EXPECT_EQ(std::string(cuda_backend().targets), "");
-  try {
-    const Context context("cuda");
-    ADD_FAILURE() << "a context without a device";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), LQ_CUDA) << error.what();
-    EXPECT_NE(std::string(error.what()).find("device"), std::string::npos) << error.what();
+  } else {
+    EXPECT_EQ(std::string(cuda_backend().targets), "");
+    expect_error([] { Context("cuda"); }, LQ_CUDA, "device");
   }
 }
 
-class RefusalTest : public DeviceTest {};
+class RefusalTest : public DeviceTest {
+ protected:
+  // Nothing surfaces in the caller's next call.
+  void TearDown() override {
+    if (IsSkipped()) return;
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  }
+};
 
 TEST_F(RefusalTest, HostTensors) {
   const Context context("cuda");
-  const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(1), 1);
-  const Result<judge::CheckpointTensors> result = judge::flush(context, inputs);
-  ASSERT_FALSE(result.ok());
-  EXPECT_NE(result.status().message().find("cuda:0"), std::string::npos) << result.status().message();
+  FlushCall on_host(Context("cpu", 1), inputs_of(judge::Family::kRandom, geometry_of(1), 1));
+  EXPECT_EQ(on_host.enqueue(context), LQ_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(lq_last_error()).find("cuda:0"), std::string::npos) << lq_last_error();
 }
 
-TEST_F(RefusalTest, CheckFinite) {
-  const Context context("cuda");
-  const DeviceFlush flush(inputs_of(judge::Family::kRandom, geometry_of(1), 1));
-  EXPECT_EQ(flush.run(context, LQ_FLUSH_CHECK_FINITE), LQ_UNSUPPORTED);
-}
-
-TEST_F(RefusalTest, MisalignedTensors) {
+TEST_F(RefusalTest, MisalignedPools) {
   const Context context("cuda");
   const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(2), 1);
-  const lq_geometry geometry = judge::public_geometry(inputs.geometry);
-  lq_pool_sizes sizes{};
-  check(lq_pool_size(&geometry, LQ_LAYOUT_COMPACT, 2, &sizes));
-  const MirroredPool shape(context, inputs.geometry, 2);
-  lq_pool_tensors memory = shape.pool().tensors();
+  const Pool shape(context, judge::public_geometry(inputs.geometry), 2);
+  lq_pool_tensors memory = shape.tensors();
   const DeviceArray shifted(tensor_bytes(memory.kbuf) + 2);
-  memory.kbuf.data = static_cast<char*>(shifted.data()) + 2;
-  const Pool pool(context, {geometry, LQ_LAYOUT_COMPACT, 2, &memory, LQ_POOL_DEFAULT});
-  const InplaceArguments arguments({1}, inputs);
-  try {
-    pool.flush_inplace(arguments.indices, arguments.start_basis);
-    ADD_FAILURE() << "a misaligned kbuf was taken";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), LQ_UNSUPPORTED);
-    EXPECT_NE(std::string(error.what()).find("'kbuf'"), std::string::npos) << error.what();
-  }
+  memory.kbuf.data = shifted.data() + 2;
+  const Pool pool(context, {judge::public_geometry(inputs.geometry), LQ_LAYOUT_COMPACT, 2, &memory, LQ_POOL_DEFAULT});
+  const InplaceArguments arguments(kDevice, {1}, inputs);
+  expect_error([&] { pool.flush_inplace(arguments.indices, arguments.q0); }, LQ_UNSUPPORTED, "'kbuf'");
 }
 
 TEST_F(RefusalTest, DevicesThatAreNotThere) {
   EXPECT_THROW(Context("cuda", 0, "", 4096), Error);
+  EXPECT_THROW(Context("cuda", 0, "", -1), Error);
   EXPECT_THROW(Context("cuda", 0, "sm_1"), Error);
+}
+
+TEST_F(RefusalTest, APoolLargerThanTheDevice) {
+  const Context context("cuda");
+  const lq_geometry geometry = judge::public_geometry(geometry_of(32));
+  size_t before = 0;
+  size_t total = 0;
+  check_cuda(cudaMemGetInfo(&before, &total));
+  int64_t slots = 0;
+  check(lq_pool_slots_in(&geometry, LQ_LAYOUT_COMPACT, 2 * static_cast<int64_t>(total), &slots));
+  expect_error([&] { Pool(context, geometry, slots); }, LQ_OUT_OF_MEMORY, "memory");
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  size_t after = 0;
+  check_cuda(cudaMemGetInfo(&after, &total));
+  EXPECT_EQ(after, before);
+  EXPECT_NO_THROW(Pool(context, geometry, 3));
+}
+
+// A launch of no blocks would be an error that a later call reports.
+TEST_F(RefusalTest, NoIndicesLeaveNoError) {
+  const Context context("cuda");
+  const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(2), 2);
+  const MirroredPool pool = filled_pool(context, inputs, 3);
+  const auto before = bytes_of(pool);
+  pool.flush({}, inputs);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  EXPECT_EQ(bytes_of(pool), before);
 }
 
 }  // namespace

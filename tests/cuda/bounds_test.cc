@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Nothing is written beside the tensors of a call: each lies between guard bytes. (Reads are the memory checker's to
+// find.)
+#include <algorithm>
+#include <climits>
+
+#include "fixture.h"
+
+namespace leapquant::cuda_test {
+namespace {
+
+using namespace conformance;  // NOLINT(google-build-using-namespace): the suite's own helpers
+
+constexpr size_t kGuard = 4096;
+constexpr unsigned char kFill = 0xA5;
+
+// Moves device tensors, with their contents, between guard bytes.
+class Guards {
+ public:
+  void around(lq_tensor& tensor) {
+    const size_t bytes = tensor_bytes(tensor);
+    const DeviceArray& memory = arrays_.emplace_back(bytes + 2 * kGuard);
+    check_cuda(cudaMemset(memory.data(), kFill, memory.bytes()));
+    check_cuda(cudaMemcpy(memory.data() + kGuard, tensor.data, bytes, cudaMemcpyDeviceToDevice));
+    check_cuda(cudaDeviceSynchronize());
+    tensor.data = memory.data() + kGuard;
+  }
+
+  void expect_intact() const {
+    for (size_t i = 0; i < arrays_.size(); ++i) {
+      const std::vector<unsigned char> bytes = arrays_[i].download();
+      const auto intact = [](auto first) {
+        return std::all_of(first, first + kGuard, [](int b) { return b == kFill; });
+      };
+      EXPECT_TRUE(intact(bytes.begin())) << "in front of tensor " << i;
+      EXPECT_TRUE(intact(bytes.end() - kGuard)) << "behind tensor " << i;
+    }
+  }
+
+ private:
+  std::vector<DeviceArray> arrays_;
+};
+
+class BoundsTest : public DeviceTest {};
+
+TEST_F(BoundsTest, NothingBesideAPoolIsWritten) {
+  const Context context("cuda");
+  for (const int32_t rank : {1, 4, 8}) {
+    for (const lq_layout layout : {LQ_LAYOUT_COMPACT, LQ_LAYOUT_PADDED}) {
+      const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(3, rank), 3);
+      const MirroredPool model = filled_pool(context, inputs, 4, layout);
+      lq_pool_tensors memory = model.device();
+      Guards guards;
+      for (const auto member : kPoolOwners) guards.around(memory.*member);
+      const MirroredPool pool(context,
+                              {judge::public_geometry(inputs.geometry), layout, 4, &memory, LQ_POOL_KEEP_CONTENTS});
+      const std::vector<int32_t> order = {0, 2, 0, -1, 4, INT_MAX, INT_MIN, 3};
+      pool.flush(order, inputs);
+      model.flush(order, inputs);
+      guards.expect_intact();
+      EXPECT_EQ(bytes_of(pool), bytes_of(model));
+      EXPECT_EQ(pool.read_errors().first_position[LQ_ERROR_INDEX], 4);
+    }
+  }
+}
+
+TEST_F(BoundsTest, NothingBesideAResultIsWritten) {
+  const Context context("cuda");
+  for (const int32_t rank : {1, 2, 4, 8}) {
+    const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(5, rank), 3);
+    FlushCall call(context, inputs);
+    Guards guards;
+    for (lq_tensor* tensor : {&call.result.codes, &call.result.s_k, &call.result.s_v, &call.result.u, &call.result.q}) {
+      guards.around(*tensor);
+    }
+    check(call.enqueue(context));
+    guards.expect_intact();
+  }
+}
+
+}  // namespace
+}  // namespace leapquant::cuda_test

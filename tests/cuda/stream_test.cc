@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A call's work waits for its stream, and the call itself for nothing.
+#include <chrono>
+#include <thread>
+
+#include "fixture.h"
+
+namespace leapquant::cuda_test {
+namespace {
+
+using namespace conformance;  // NOLINT(google-build-using-namespace): the suite's own helpers
+
+class StreamTest : public DeviceTest {};
+
+void delay(const Stream& stream) {
+  check_cuda(cudaLaunchHostFunc(
+      stream.get(), [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }, nullptr));
+}
+
+// The call has waited for nothing. (Under a tool, the delay may be over before it.)
+void expect_pending(const Stream& stream) {
+  const cudaError_t state = cudaStreamQuery(stream.get());
+  (void)cudaGetLastError();
+  EXPECT_TRUE(state == cudaErrorNotReady || is_set("LQ_TEST_SHORT")) << cudaGetErrorString(state);
+}
+
+// The pool's contents arrive on a stream that starts late; a flush on any other stream would find nothing due.
+TEST_F(StreamTest, WorkWaitsForItsStream) {
+  const Context context("cuda");
+  const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(32), 6);
+  const MirroredPool serial = filled_pool(context, inputs, 7);
+  const Snapshot contents(serial.pool());
+  const std::vector<int32_t> order = {3, 6, 0, 1, 2, 5, 4};
+  serial.flush(order, inputs);
+
+  const MirroredPool pool(context, inputs.geometry, 7);
+  const InplaceArguments arguments(kDevice, order, inputs);
+  const Stream stream;
+  delay(stream);
+  contents.restore(pool.pool(), stream.get());
+  pool.pool().flush_inplace(arguments.indices, arguments.q0, stream.get());
+  expect_pending(stream);
+  stream.wait();
+  pool.download();
+  EXPECT_EQ(bytes_of(pool), bytes_of(serial));
+}
+
+TEST_F(StreamTest, TheFunctionalFormWaitsForItsStream) {
+  const Context context("cuda");
+  const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(8), 3);
+  FlushCall call(context, inputs);
+  const DeviceArray weights(tensor_bytes(call.window.w));
+  check_cuda(cudaMemcpy(weights.data(), call.window.w.data, weights.bytes(), cudaMemcpyDeviceToDevice));
+  check_cuda(cudaMemset(call.window.w.data, 0, weights.bytes()));
+  check_cuda(cudaDeviceSynchronize());
+  const Stream stream;
+  delay(stream);
+  check_cuda(
+      cudaMemcpyAsync(call.window.w.data, weights.data(), weights.bytes(), cudaMemcpyDeviceToDevice, stream.get()));
+  check(call.enqueue(context, stream.get()));
+  expect_pending(stream);
+  stream.wait();
+  call.download();
+  EXPECT_EQ(bytes_of(call.output), bytes_of(flush_or_die(context, inputs)));
+}
+
+// Reading the error word waits for the stream that it names.
+TEST_F(StreamTest, ErrorsAreReadBehindTheStream) {
+  const Context context("cuda");
+  const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(2), 2);
+  const MirroredPool pool = filled_pool(context, inputs, 3);
+  const InplaceArguments arguments(kDevice, {1, 9, 2}, inputs);
+  const Stream stream;
+  delay(stream);
+  pool.pool().flush_inplace(arguments.indices, arguments.q0, stream.get());
+  EXPECT_EQ(pool.pool().read_errors(stream.get()).first_position[LQ_ERROR_INDEX], 1);
+  EXPECT_EQ(pool.pool().read_errors(stream.get()).flags, 0u);
+}
+
+// What the search for non-finite values looks at may still be on its way.
+TEST_F(StreamTest, TheSearchForNonFiniteValuesWaitsForItsStream) {
+  const Context context("cuda");
+  const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(2), 2);
+  FlushCall call(context, inputs);
+  call.flags = LQ_FLUSH_CHECK_FINITE;
+  const Stream stream;
+  delay(stream);
+  check_cuda(cudaMemsetAsync(call.window.pcum.data, 0xFF, tensor_bytes(call.window.pcum), stream.get()));  // NaN
+  EXPECT_EQ(call.enqueue(context, stream.get()), LQ_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(lq_last_error()).find("'pcum'"), std::string::npos) << lq_last_error();
+}
+
+}  // namespace
+}  // namespace leapquant::cuda_test
