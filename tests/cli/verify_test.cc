@@ -56,6 +56,44 @@ TEST(Verify, WritesTheFiguresThatTheLibraryGives) {
   EXPECT_EQ(row["verdict"], "pass");
 }
 
+TEST(Verify, TakesSeedsUntilEnoughProgramsAreJudged) {
+  const Outcome run = run_program({"verify", "--heads", "1", "--batch", "2,1", "--family", "random,structured",
+                                   "--seed", "5", "--programs", "13", "--json", "-"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json record = json::parse(run.out);
+  EXPECT_EQ(record["seed"], 5);
+  EXPECT_EQ(record["seeds"], 3);
+  EXPECT_EQ(record["programs"], 18);
+  EXPECT_EQ(record["over"], 0);
+  ASSERT_EQ(record["results"].size(), 4u);
+  const json& row = record["results"][0];
+  EXPECT_EQ(row["programs"], 6);
+  double worst = 0;
+  uint64_t worst_seed = 0;
+  for (const uint64_t seed : {5, 6, 7}) {
+    const judge::FamilyRequest request = {
+        .geometry = {.num_heads = 1, .num_key_heads = 1}, .family = judge::Family::kRandom, .batch = 2, .seed = seed};
+    const double ratio = judge::verify_flush(Context(), request).value().worst_ratio;
+    if (ratio > worst) worst_seed = seed;
+    worst = std::max(worst, ratio);
+  }
+  EXPECT_EQ(row["worst_ratio"], worst);
+  EXPECT_EQ(row["worst_seed"], worst_seed);
+  expect_failure(run_program({"verify", "--programs", "-1"}), 2, {"--programs"});
+}
+
+// A build without the backend has no such name, a machine without a device no device.
+TEST(Verify, ABackendThatCannotRunHereIsRefused) {
+  for (const lq_backend_info& backend : backends()) {
+    if (backend.device == LQ_DEVICE_CUDA && backend.targets[0] != '\0') GTEST_SKIP() << "there is a device";
+  }
+  for (const char* command : {"verify", "bench", "report"}) {
+    const Outcome run = run_program({command, "--backend", "cuda"});
+    EXPECT_TRUE(run.code == 2 || run.code == 3) << run.code;
+    expect_failure(run, run.code, {run.code == 2 ? "no backend 'cuda' in this build" : "device"});
+  }
+}
+
 TEST(Verify, PrintsATableBesideAFile) {
   const io::TempDir dir;
   expect_success(run_program({"verify", "--heads", "1", "--batch", "1", "--family", "random", "--json", dir.file("x")}),
