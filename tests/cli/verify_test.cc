@@ -159,9 +159,25 @@ TEST(Bench, WritesItsRecord) {
   EXPECT_EQ(none["bytes"], 0);
 }
 
+TEST(Bench, ListsOfHeadsAndRanksAtOneNumberOfPrograms) {
+  const Outcome run = run_program({"bench", "--programs", "8", "--heads", "1,3", "--rank", "1,2", "--layout",
+                                   "compact,padded", "--due", "none", "--threads", "1", "--json", "-"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json results = json::parse(run.out)["results"];
+  ASSERT_EQ(results.size(), 8u);
+  EXPECT_EQ(results[0]["heads"], 1);
+  EXPECT_EQ(results[0]["batch"], 8);
+  EXPECT_EQ(results[2]["rank"], 2);
+  EXPECT_EQ(results[4]["heads"], 3);
+  EXPECT_EQ(results[4]["batch"], 3);
+  EXPECT_EQ(results[5]["layout"], "padded");
+}
+
 TEST(Bench, RefusesWrongGeometriesAndOptions) {
   expect_failure(run_program({"bench", "--batch", "0"}), 2, {"--batch"});
   expect_failure(run_program({"bench", "--due", "some"}), 2, {"--due", "1/16"});
+  expect_failure(run_program({"bench", "--programs", "8", "--batch", "1"}), 2, {"--programs", "--batch"});
+  expect_failure(run_program({"bench", "--programs", "0"}), 2, {"--programs"});
   expect_failure(run_program({"bench", "--backend", "tpu", "--batch", "1"}), 2, {"no backend 'tpu'"});
   expect_failure(run_program({"bench", "--heads", "0", "--batch", "1"}), 2, {"num_heads", "got 0"});
   expect_failure(run_program({"bench", "--rank", "3", "--batch", "1"}), 2, {"cpu", "rank", "got 3"});
