@@ -59,7 +59,12 @@ class WriteTables(unittest.TestCase):
         )
         lines = self.filled("cuda-kda-flush", record)
         self.assertEqual(lines[:2], ["before", "<!-- table cuda-kda-flush -->"])
-        for part in ("a device, sm_00, commit c0ffee, 2000-01-02;", "driver 1.2,", "32 heads, rank 4, compact", "`leap"):
+        for part in (
+            "a device, sm_00, commit c0ffee, 2000-01-02;",
+            "driver 1.2,",
+            "32 heads, rank 4, compact",
+            "`leap",
+        ):
             self.assertIn(part, lines[2])
         self.assertEqual(lines[6], "| 16 | 8.0 | 32.0 | 25.0 % | 3.0 | 1.50 | 2.5 |")
         self.assertEqual(lines[7], "| 32 | 15.0 | 60.0 | 25.0 % | - | - | - |")
