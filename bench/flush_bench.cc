@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/flush_bench.h"
 
-#include <algorithm>
 #include <numeric>
+#include <vector>
 
 #include "bench/stopwatch.h"
-#include "judge/families.h"
+#include "device/memory.h"
 #include "judge/pool_io.h"
-#include "judge/random.h"
 #include "judge/verify.h"
 
 namespace leapquant::bench {
@@ -18,11 +17,6 @@ constexpr size_t kFewestRuns = 9;
 constexpr size_t kMostRuns = 200;
 constexpr int kWarmups = 2;
 constexpr int64_t kDistinctItems = 4;  // the pool repeats the programs of this many sequences
-constexpr uint64_t kSeed = 1;
-
-int64_t elements(const lq_tensor& tensor) {
-  return std::accumulate(tensor.shape, tensor.shape + tensor.ndim, int64_t{1}, std::multiplies<>());
-}
 
 // What a flush changes and the next one needs: put back from here.
 class WindowBackup {
@@ -41,8 +35,8 @@ class WindowBackup {
 
  private:
   static void save(const lq_tensor& tensor, std::vector<char>& copy) {
-    const int64_t bytes = elements(tensor) * (tensor.dtype == LQ_FLOAT16 ? 2 : 4);
-    copy.assign(static_cast<const char*>(tensor.data), static_cast<const char*>(tensor.data) + bytes);
+    const auto* const data = static_cast<const char*>(tensor.data);
+    copy.assign(data, data + device::tensor_bytes(tensor));
   }
 
   lq_pool_tensors pool_;
@@ -51,69 +45,17 @@ class WindowBackup {
   std::vector<char> log_decays_;
 };
 
-// Sets the counters; returns how many programs are due.
-int64_t set_counters(const lq_tensor& hcnt, Due due, int32_t window) {
-  const int64_t heads = hcnt.shape[1];
-  auto* counters = static_cast<int32_t*>(hcnt.data);
-  int64_t count = 0;
-  for (int64_t n = heads; n < elements(hcnt); ++n) {  // slot 0 is reserved
-    const bool drawn = judge::hash_words({kSeed, static_cast<uint64_t>(n)}) % 16 == 0;
-    const bool is_due = due == Due::kAll || (due == Due::kSixteenth && drawn);
-    counters[n] = is_due ? window : 3;
-    count += is_due ? 1 : 0;
-  }
-  return count;
-}
-
-judge::FlushInputs bench_inputs(const lq_geometry& geometry) {
-  judge::FamilyRequest request;
-  request.geometry = {.gate = static_cast<Gate>(geometry.gate),
-                      .num_heads = geometry.num_heads,
-                      .num_key_heads = geometry.num_key_heads,
-                      .value_dim = geometry.value_dim,
-                      .key_dim = geometry.key_dim,
-                      .window = geometry.window,
-                      .rank = geometry.rank,
-                      .code_bits = geometry.code_bits};
-  request.family = judge::Family::kRandom;
-  request.batch = kDistinctItems;
-  request.seed = kSeed;
-  Result<judge::FlushInputs> inputs = judge::make_inputs(request);
-  if (!inputs.ok()) throw Error(LQ_INVALID_ARGUMENT, inputs.status().message());
-  return std::move(inputs.value());
-}
-
 }  // namespace
 
-const char* due_name(Due due) {
-  switch (due) {
-    case Due::kAll:
-      return "all";
-    case Due::kSixteenth:
-      return "1/16";
-    case Due::kNone:
-      return "none";
-  }
-  return "unknown";
-}
-
-int64_t flush_program_bytes(const lq_geometry& geometry) {
-  const int64_t keys = geometry.key_dim;
-  const int64_t values = geometry.value_dim;
-  const int64_t window = geometry.window;
-  const int64_t checkpoint = values * keys + 4 * (keys + values) + 2 * geometry.rank * (keys + values);
-  const int64_t reset = 4 * window + 2 * window * keys + 4 * keys;  // w, gbuf, pcum: read, then written
-  return 2 * checkpoint + 2 * window * (keys + values) + 2 * reset;
-}
-
-int64_t flush_program_multiply_adds(const lq_geometry& geometry) {
-  const int64_t elements_of_state = int64_t{geometry.value_dim} * geometry.key_dim;
-  return elements_of_state * (geometry.window + 5 * int64_t{geometry.rank});
+int64_t pool_bytes(const FlushCase& flush_case) {
+  lq_pool_sizes sizes{};
+  check(lq_pool_size(&flush_case.geometry, flush_case.layout, flush_case.batch, &sizes));
+  return flush_case.batch * (sizes.checkpoint_bytes_per_slot + sizes.window_bytes_per_slot);
 }
 
 FlushTiming time_flush(const Context& context, const FlushCase& flush_case) {
   const lq_geometry& geometry = flush_case.geometry;
-  const judge::FlushInputs inputs = bench_inputs(geometry);
+  const judge::FlushInputs inputs = bench_inputs(geometry, kDistinctItems);
   const Pool pool(context, geometry, flush_case.batch + 1, flush_case.layout);
   const lq_pool_tensors tensors = pool.tensors();
   for (int64_t slot = 1; slot <= flush_case.batch; ++slot) {
@@ -122,11 +64,10 @@ FlushTiming time_flush(const Context& context, const FlushCase& flush_case) {
   const WindowBackup backup(tensors);
 
   FlushTiming timing;
-  timing.due_programs = set_counters(tensors.hcnt, flush_case.due, geometry.window);
+  const auto programs = static_cast<size_t>(tensors.hcnt.shape[0] * tensors.hcnt.shape[1]);
+  timing.due_programs = draw_counters(geometry, flush_case.due, {static_cast<int32_t*>(tensors.hcnt.data), programs});
   timing.bytes = timing.due_programs * flush_program_bytes(geometry);
-  lq_pool_sizes sizes{};
-  check(lq_pool_size(&geometry, flush_case.layout, flush_case.batch, &sizes));
-  timing.pool_bytes = flush_case.batch * (sizes.checkpoint_bytes_per_slot + sizes.window_bytes_per_slot);
+  timing.pool_bytes = pool_bytes(flush_case);
 
   std::vector<int32_t> slots(static_cast<size_t>(flush_case.batch));
   std::iota(slots.begin(), slots.end(), 1);
@@ -142,10 +83,7 @@ FlushTiming time_flush(const Context& context, const FlushCase& flush_case) {
     pool.flush_inplace(idx, q0);
     if (run >= 0) times.push_back(watch.seconds() * 1e6);
   }
-  std::sort(times.begin(), times.end());
-  timing.median_us = times[times.size() / 2];
-  timing.min_us = times.front();
-  timing.max_us = times.back();
+  timing.us = spread_of(std::move(times));
   return timing;
 }
 

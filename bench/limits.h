@@ -4,6 +4,7 @@
 // one read and one write stream over memory far larger than the caches.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -13,6 +14,25 @@ struct Limits {
   double multiply_adds_per_s = 0;      // fp32, with the vectors of the given instruction set
   double memory_bytes_per_s = 0;       // read and written bytes together
   int64_t last_level_cache_bytes = 0;  // behind one CPU; 0 where there is none or the system does not say
+};
+
+// A read and a write stream of some bytes on a GPU, made in two ways: microseconds.
+struct StreamTiming {
+  double kernel_us = 0;  // a kernel that copies
+  double memcpy_us = 0;  // the driver's own copy
+
+  double us() const { return std::min(kernel_us, memcpy_us); }
+};
+
+struct GpuDescription {
+  std::string name;
+  std::string driver;        // "unknown" where the system hides it
+  std::string driver_cuda;   // newest CUDA that the driver takes
+  std::string cuda_runtime;  // CUDA that the program is built with
+  int multiprocessors = 0;
+  int sm_clock_mhz = 0;  // the peaks that the driver states, as the next one
+  int memory_clock_mhz = 0;
+  int64_t l2_cache_bytes = 0;
 };
 
 // Measures with `threads` threads at once. `target` is an instruction set by the name that the CPU backend gives it;

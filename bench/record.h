@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A benchmark run as one JSON record. Its fields keep their names and meanings; new ones may be added.
+// docs/performance.md lists them.
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/flush_bench.h"
@@ -17,18 +20,25 @@ struct FlushResult {
   int32_t threads = 1;
   FlushTiming timing;
   FlushLimit limit;
+  double reference_us_per_program = 0;  // the scalar reference at this rank, on one thread, in the same run; or 0
+  std::optional<StreamTiming> stream;   // on a GPU: the streams behind `limit`
 
-  double fraction_of_limit() const { return timing.due_programs == 0 ? 0.0 : limit.us() / timing.median_us; }
+  double fraction_of_limit() const { return timing.due_programs == 0 ? 0.0 : limit.us() / timing.us.median; }
 };
 
 struct FlushRecord {
+  std::string date;     // UTC, when the run began
+  std::string command;  // how the program was called
   std::string backend;
   std::string target;
   std::string device;
-  std::vector<std::pair<int32_t, Limits>> limits;  // by thread count
-  double reference_us_per_program = 0;             // the scalar reference, on one thread, in the same run
+  std::optional<GpuDescription> gpu;
+  std::vector<std::pair<int32_t, Limits>> limits;  // by thread count; none on a GPU
   std::vector<FlushResult> results;
 };
+
+// A record of this moment and this process.
+FlushRecord begin_record();
 
 nlohmann::ordered_json to_json(const FlushRecord& record);
 

@@ -13,7 +13,7 @@ namespace leapquant::bench {
 
 struct FlushRuns {
   std::string backend;           // empty: the build's first
-  std::vector<int32_t> threads;  // a thread count each; 0 is what the backend chooses
+  std::vector<int32_t> threads;  // a thread count each; 0 is what the backend chooses. None: 1 and 0. GPUs take none
   std::vector<FlushCase> cases;
 };
 

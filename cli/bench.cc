@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // leapquant bench: time the in-place flush against the machine's limits, measured in the same run.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,11 +19,13 @@ namespace {
 
 struct BenchOptions {
   std::string backend;
-  std::vector<int64_t> batches = {4, 512};
-  std::vector<int32_t> threads = {1, 0};
+  std::vector<int64_t> batches;  // empty: see default_batches
+  int64_t programs = 0;          // not 0: the batches that make up so many, whatever the heads
+  std::vector<int32_t> threads;
   std::vector<std::string> due = {"all", "1/16", "none"};
   std::vector<std::string> layouts = {"compact"};
-  Geometry geometry;
+  std::vector<int32_t> heads = {32};
+  std::vector<int32_t> ranks = {4};
   DefinitionOptions definition;
   std::string json;
 };
@@ -32,18 +35,43 @@ bench::Due parse_due(const std::string& name) {
   return name == "none" ? bench::Due::kNone : bench::Due::kSixteenth;
 }
 
+// A CPU is timed within its caches and far beyond them, a GPU on the published batches.
+std::vector<int64_t> default_batches(const std::string& backend) {
+  for (const lq_backend_info& info : backends()) {
+    if (info.name == backend && info.device == LQ_DEVICE_CUDA) return {16, 32, 64, 128, 256, 512};
+  }
+  return {4, 512};
+}
+
+std::vector<Geometry> geometries_of(const BenchOptions& options) {
+  if (!options.definition.definition.empty()) return {geometry_or(options.definition, {})};
+  std::vector<Geometry> geometries;
+  for (const int32_t heads : options.heads) {
+    for (const int32_t rank : options.ranks) {
+      geometries.push_back({.num_heads = heads, .num_key_heads = heads, .rank = rank});
+    }
+  }
+  return geometries;
+}
+
+std::vector<int64_t> batches_of(const BenchOptions& options, const Geometry& geometry) {
+  // Heads that are out of range are for the backend to refuse.
+  const int64_t heads = std::max(1, geometry.num_heads);
+  if (options.programs > 0) return {std::max<int64_t>(1, (options.programs + heads / 2) / heads)};
+  return batches_or(options.definition, options.batches.empty() ? default_batches(options.backend) : options.batches);
+}
+
 std::vector<bench::FlushCase> cases_of(const BenchOptions& options) {
-  Geometry geometry = options.geometry;
-  geometry.num_key_heads = geometry.num_heads;
-  geometry = geometry_or(options.definition, geometry);
   std::vector<bench::FlushCase> cases;
-  for (const int64_t batch : batches_or(options.definition, options.batches)) {
-    for (const std::string& layout : options.layouts) {
-      for (const std::string& due : options.due) {
-        cases.push_back({.geometry = judge::public_geometry(geometry),
-                         .layout = layout == "padded" ? LQ_LAYOUT_PADDED : LQ_LAYOUT_COMPACT,
-                         .batch = batch,
-                         .due = parse_due(due)});
+  for (const Geometry& geometry : geometries_of(options)) {
+    for (const int64_t batch : batches_of(options, geometry)) {
+      for (const std::string& layout : options.layouts) {
+        for (const std::string& due : options.due) {
+          cases.push_back({.geometry = judge::public_geometry(geometry),
+                           .layout = layout == "padded" ? LQ_LAYOUT_PADDED : LQ_LAYOUT_COMPACT,
+                           .batch = batch,
+                           .due = parse_due(due)});
+        }
       }
     }
   }
@@ -62,13 +90,16 @@ void bench_flush(const BenchOptions& options) {
 }
 
 constexpr const char* kFooter = R"(
-"of madds" and "of bytes" are the shares of the measured limits: the products' multiply-adds, and the bytes of the due
-programs when the pool is larger than the last-level cache.
+On a CPU, "of madds" and "of bytes" are the shares of the measured limits: the products' multiply-adds, and the bytes of
+the due programs when the pool is larger than the last-level cache. On a GPU, times are device times inside a CUDA graph
+with nothing in the L2 cache, and "of stream" is the time to copy as many bytes, measured alike, over that of the flush.
 
 Examples:
   leapquant bench
   leapquant bench --batch 512 --due all --threads 1,2 --json flush.json
   leapquant bench --definition definition.json --workloads workloads.jsonl
+  leapquant bench --backend cuda --json cuda.json
+  leapquant bench --programs 8192 --heads 8,12,32 --rank 1,2,4,8 --layout compact,padded --due all
   LQ_CPU_TARGET=avx2 leapquant bench --batch 4 --due all)";
 
 }  // namespace
@@ -77,14 +108,23 @@ void register_bench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* const command = app.add_subcommand("bench", "Time the flush against the machine's limits");
   command->add_option("--backend", options->backend, "Backend; default: the build's first");
-  CLI::Option* const batch = command->add_option("--batch", options->batches, "Batch sizes, separated by commas")
-                                 ->delimiter(',')
-                                 ->check(CLI::Range(1, 1 << 20))
-                                 ->capture_default_str();
-  command->add_option("--threads", options->threads, "Thread counts; 0: as many as the process may use")
+  CLI::Option* const batch =
+      command
+          ->add_option("--batch", options->batches,
+                       "Batch sizes, separated by commas; default: 4,512, or 16,32,64,128,256,512 on a GPU")
+          ->delimiter(',')
+          ->check(CLI::Range(1, 1 << 20));
+  CLI::Option* const programs =
+      command
+          ->add_option("--programs", options->programs,
+                       "Instead of --batch: so many programs, whatever the heads, to the nearest batch")
+          ->check(CLI::Range(1, 1 << 26))
+          ->excludes(batch);
+  command
+      ->add_option("--threads", options->threads,
+                   "Thread counts of a CPU; 0: as many as the process may use; default: 1,0")
       ->delimiter(',')
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
+      ->check(CLI::Range(0, 1024));
   command->add_option("--due", options->due, "Shares of the programs that are due: all, 1/16, none")
       ->delimiter(',')
       ->check(CLI::IsMember({"all", "1/16", "none"}))
@@ -93,11 +133,14 @@ void register_bench(CLI::App& app) {
       ->delimiter(',')
       ->check(CLI::IsMember({"compact", "padded"}))
       ->capture_default_str();
-  CLI::Option* const heads =
-      command->add_option("--heads", options->geometry.num_heads, "Heads of a sequence")->capture_default_str();
+  CLI::Option* const heads = command->add_option("--heads", options->heads, "Heads of a sequence, separated by commas")
+                                 ->delimiter(',')
+                                 ->capture_default_str();
   CLI::Option* const rank =
-      command->add_option("--rank", options->geometry.rank, "Rank-1 factors of a checkpoint")->capture_default_str();
-  add_definition_options(*command, options->definition, {heads, rank}, batch);
+      command->add_option("--rank", options->ranks, "Rank-1 factors of a checkpoint, separated by commas")
+          ->delimiter(',')
+          ->capture_default_str();
+  add_definition_options(*command, options->definition, {heads, rank, programs}, batch);
   command->add_option("--json", options->json,
                       "Write the record to this file; - for the standard output, without the table");
   command->footer(kFooter);

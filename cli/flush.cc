@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "command.h"
+#include "device/memory.h"
 #include "failure.h"
 #include "io/checkpoint_file.h"
 #include "io/definition.h"
@@ -70,6 +71,15 @@ void refuse_overwrite(const FlushOptions& options) {
   fail_input(invalid_argument("'" + options.output + "' is the input: give -o another name, or the window is lost"));
 }
 
+void flush_programs(const Context& context, const lq_geometry& geometry, io::ProgramFile& inputs,
+                    io::ProgramFile& result) {
+  device::Twins twins(context.info().device);
+  const lq_checkpoint target = twins.twin_of(checkpoint_of(result));
+  context.flush(geometry, twins.twin_of(checkpoint_of(inputs)), twins.twin_of(window_of(inputs)),
+                twins.twin_of(tensor_of(inputs, "q0")), target);
+  twins.fetch(target, checkpoint_of(result));
+}
+
 void flush(const FlushOptions& options) {
   refuse_overwrite(options);
   io::ProgramFile inputs = input_or_fail(io::load_flush_inputs(options.input, expected_geometry(options)));
@@ -77,7 +87,7 @@ void flush(const FlushOptions& options) {
   const Context context(options.backend, options.threads);
   context.require(geometry);
   io::ProgramFile result = make_result(inputs);
-  context.flush(geometry, checkpoint_of(inputs), window_of(inputs), tensor_of(inputs, "q0"), checkpoint_of(result));
+  flush_programs(context, geometry, inputs, result);
   const Status values = io::check_values(result);
   if (!values.ok()) {
     fail_input(invalid_argument("'" + options.input + "': a state leaves the range of the format; in the result, " +

@@ -74,7 +74,7 @@ bool print_accuracy(const std::vector<Accuracy>& rows) {
 }
 
 void report_speed(const ReportOptions& options, const std::vector<int64_t>& batches) {
-  bench::FlushRuns runs{.backend = options.backend, .threads = {1, 0}, .cases = {}};
+  bench::FlushRuns runs{.backend = options.backend, .threads = {}, .cases = {}};
   for (const int64_t batch : batches) {
     bench::FlushCase flush_case;
     flush_case.batch = batch;

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct VerifyOptions {
   Geometry geometry;
   std::vector<std::string> families = {"structured", "second", "random", "trained"};
   uint64_t seed = 0;
+  int64_t programs = 0;
   int threads = 0;
   std::string json;
   DefinitionOptions definition;
@@ -44,6 +46,13 @@ Geometry requested_geometry(const VerifyOptions& options) {
   geometry.gate = options.gate == "gdn" ? Gate::kGdn : Gate::kKda;
   geometry.num_key_heads = geometry.num_heads;
   return geometry_or(options.definition, geometry);
+}
+
+// How many seeds it takes until so many programs are judged; at least one.
+int64_t seeds_of(const VerifyOptions& options, const Geometry& geometry, const std::vector<int64_t>& batches) {
+  const int64_t items = std::accumulate(batches.begin(), batches.end(), int64_t{0});
+  const int64_t per_seed = std::ssize(options.families) * items * geometry.num_heads;
+  return std::max<int64_t>(1, (options.programs + per_seed - 1) / per_seed);
 }
 
 const char* verdict(const judge::Judgement& judgement) { return judgement.passes() ? "pass" : "FAIL"; }
@@ -75,23 +84,52 @@ nlohmann::ordered_json to_json(const Row& row, const Geometry& geometry) {
           {"verdict", j.passes() ? "pass" : "fail"},
           {"worst_absolute", j.worst_absolute},
           {"worst_program", j.worst_program},
+          {"worst_seed", j.worst_seed},
           {"averaged_over", j.averaged_over}};
 }
 
+judge::Judgement total_of(const std::vector<Row>& rows) {
+  judge::Judgement total;
+  for (const Row& row : rows) judge::include(total, row.judgement);
+  return total;
+}
+
 nlohmann::ordered_json to_json(const VerifyOptions& options, const lq_context_info& context, const Geometry& geometry,
-                               const std::vector<Row>& rows) {
+                               int64_t seeds, const std::vector<Row>& rows) {
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   for (const Row& row : rows) results.push_back(to_json(row, geometry));
+  const judge::Judgement total = total_of(rows);
   return {{"backend", context.backend},
           {"gate", gate_name(geometry.gate)},
           {"target", context.target},
           {"seed", options.seed},
+          {"seeds", seeds},
+          {"programs", total.programs},
+          {"over", total.over},
+          {"worst_ratio", total.worst_ratio},
           {"results", results}};
+}
+
+void print_total(const std::vector<Row>& rows, int64_t seeds) {
+  const judge::Judgement total = total_of(rows);
+  fmt::print("{} programs of {} {}: {} over the bound, worst ratio {:.6f}, averaged {:.6f}\n", total.programs, seeds,
+             seeds == 1 ? "seed" : "seeds", total.over, total.worst_ratio, total.averaged_ratio);
 }
 
 // The threads of the judge are free; those of a backend are its own limit, and the reference has one.
 Context make_context(const VerifyOptions& options) {
   return Context(options.backend, options.backend == "ref" ? 0 : options.threads);
+}
+
+// One family and batch size, over all seeds.
+Row verify_row(const Context& context, const VerifyOptions& options, const judge::FamilyRequest& first, int64_t seeds) {
+  Row row{first.family, first.batch, {}};
+  judge::FamilyRequest request = first;
+  for (int64_t n = 0; n < seeds; ++n) {
+    request.seed = options.seed + static_cast<uint64_t>(n);
+    judge::include(row.judgement, input_or_fail(judge::verify_flush(context, request)));
+  }
+  return row;
 }
 
 void verify(const VerifyOptions& options) {
@@ -101,19 +139,20 @@ void verify(const VerifyOptions& options) {
   for (const std::string& name : options.families) families.push_back(input_or_fail(judge::parse_family(name)));
   const Context context = make_context(options);
   context.require(judge::public_geometry(geometry));
+  const int64_t seeds = seeds_of(options, geometry, batches);
 
   const bool table = options.json != "-";  // stdout holds one of the two
   std::vector<Row> rows;
   if (table) print_header();
   for (const judge::Family family : families) {
     for (const int64_t batch : batches) {
-      rows.push_back({family, batch,
-                      input_or_fail(judge::verify_flush(
-                          context, {geometry, family, batch, options.seed, options.threads, options.data}))});
+      const judge::FamilyRequest request{geometry, family, batch, options.seed, options.threads, options.data};
+      rows.push_back(verify_row(context, options, request, seeds));
       if (table) print_row(rows.back(), geometry);
     }
   }
-  if (!options.json.empty()) write_json(options.json, to_json(options, context.info(), geometry, rows));
+  if (table) print_total(rows, seeds);
+  if (!options.json.empty()) write_json(options.json, to_json(options, context.info(), geometry, seeds, rows));
   const bool pass = std::all_of(rows.begin(), rows.end(), [](const Row& row) { return row.judgement.passes(); });
   if (!pass) throw Exit{kExitOverBound};
 }
@@ -122,11 +161,13 @@ constexpr const char* kFooter = R"(
 A program passes when the error of its decoded state is at most 1.01 times the reference's, or, where the reference is
 almost exact, at most 0.1 % of the state's mean magnitude. "worst ratio" is the largest of the programs, "averaged" that
 of errors averaged over the batch, as published; "over" counts programs beyond the bound, and decides. A ratio of 0
-means that no program came under the relative bound.
+means that no program came under the relative bound. With --programs a row holds its programs of all seeds: --seed and
+those that follow it.
 
 Examples:
   leapquant verify
   leapquant verify --batch 16 --family structured,trained
+  leapquant verify --programs 1000000 --batch 64 --family structured,second,random,trained,policy
   leapquant verify --backend ref --heads 12 --rank 8 --batch 16,32 --json verify.json
   leapquant verify --definition definition.json --workloads workloads.jsonl)";
 
@@ -149,6 +190,10 @@ void register_verify(CLI::App& app) {
                    "Input families, separated by commas: structured, second, random, trained, policy")
       ->delimiter(',');
   command->add_option("--seed", options->seed, "Seed of the inputs");
+  command
+      ->add_option("--programs", options->programs,
+                   "Take further seeds until at least so many programs are judged; 0: one seed")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command->add_option("--threads", options->threads, "Threads; 0: as many as the process may use")
       ->check(CLI::Range(0, 1024));
   command->add_option("--json", options->json,

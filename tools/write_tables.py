@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the tables of docs/performance.md from the records in bench/results.
+"""Write the tables of the documents from the records in bench/results.
 
-A record NAME.json fills the lines between `<!-- table NAME -->` and `<!-- end -->`. With --check, only compare.
+A record NAME.json fills the lines between `<!-- table NAME -->` and `<!-- end -->` of the documents; a block whose
+record does not exist yet is left alone. With --check, only compare. TABLES says how a record becomes a table.
 """
 
 import json
@@ -10,13 +11,24 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DOCUMENT = ROOT / "docs" / "performance.md"
+DOCUMENTS = ("docs/performance.md", "docs/performance-cuda.md")
 RESULTS = ROOT / "bench" / "results"
 BLOCK = re.compile(r"(<!-- table (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def percent(fraction):
-    return f"{100 * fraction:.0f} %"
+def percent(fraction, digits=0):
+    return f"{100 * fraction:.{digits}f} %"
+
+
+def line(cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def table(titles, rows):
+    return [line(titles), "|" + "---|" * len(titles), *map(line, rows)]
+
+
+# ---- CPU -------------------------------------------------------------------------------------------------------------
 
 
 def limits_line(limits):
@@ -34,9 +46,9 @@ def memory_cell(result):
     return percent(result["memory_fraction"]) if result["memory_fraction"] else "in cache"
 
 
-def row(result, reference):
+def cpu_row(result, reference):
     per_program = result["median_us"] / result["due_programs"] if result["due_programs"] else None
-    cells = [
+    return [
         str(result["batch"]),
         str(result["threads"]),
         result["layout"],
@@ -45,37 +57,142 @@ def row(result, reference):
         percent(result["multiply_add_fraction"]) if per_program else "-",
         memory_cell(result),
     ]
-    return "| " + " | ".join(cells) + " |"
 
 
-def table(record):
-    lines = [
+def cpu_table(record):
+    reference = record["limits"]["reference_us_per_program"]
+    titles = ["batch", "threads", "layout", "due", "scalar reference / library", "of the multiply-adds", "of the bytes"]
+    return [
         f"{record['device']}, {record['target']}, commit {record['commit']}; limits in the same run: "
         f"{limits_line(record['limits'])}.",
         "",
-        "| batch | threads | layout | due | scalar reference / library | of the multiply-adds | of the bytes |",
-        "|---|---|---|---|---|---|---|",
+        *table(titles, [cpu_row(result, reference) for result in record["results"]]),
     ]
-    reference = record["limits"]["reference_us_per_program"]
-    lines += [row(result, reference) for result in record["results"]]
-    return "\n".join(lines) + "\n"
 
 
-def filled(text):
+# ---- CUDA ------------------------------------------------------------------------------------------------------------
+
+
+def cuda_line(record, what):
+    gpu = record["gpu"]
+    return (
+        f"{record['device']}, {record['target']}, commit {record['commit']}, {record['date'][:10]}; "
+        f"driver {gpu['driver']}, CUDA {gpu['cuda_runtime']}, "
+        f"peak clocks {gpu['sm_clock_mhz']} and {gpu['memory_clock_mhz']} MHz (memory). {what} `{record['command']}`"
+    )
+
+
+def only(results, key):
+    """The value that all results share: a table without a column for it must not mix several."""
+    values = {result[key] for result in results}
+    if len(values) != 1:
+        sys.exit(f"a table by batch needs one value of '{key}', the record has {sorted(values)}")
+    return values.pop()
+
+
+def microseconds(result):
+    return f"{result['median_us']:.1f}" if result else "-"
+
+
+def batch_row(batch, by_due):
+    all_due, few, none = (by_due.get(due) for due in ("all", "1/16", "none"))
+    return [
+        str(batch),
+        f"{all_due['stream_us']:.1f}" if all_due else "-",
+        microseconds(all_due),
+        percent(all_due["fraction_of_limit"], 1) if all_due else "-",
+        microseconds(few),
+        f"{few['median_us'] / (all_due['median_us'] / 16):.2f}" if few and all_due else "-",
+        microseconds(none),
+    ]
+
+
+def cuda_table(record):
+    """One row a batch, for one geometry and layout."""
+    results = record["results"]
+    heads, rank, layout = (only(results, key) for key in ("heads", "rank", "layout"))
+    batches = {}
+    for result in results:
+        batches.setdefault(result["batch"], {})[result["due"]] = result
+    titles = ["batch", "stream, us", "all due, us", "of the stream"]
+    titles += ["1/16 due, us", "x of all due / 16", "none due, us"]
+    return [
+        cuda_line(record, f"{heads} heads, rank {rank}, {layout} layout."),
+        "",
+        *table(titles, [batch_row(batch, by_due) for batch, by_due in batches.items()]),
+    ]
+
+
+def is_published(result):
+    return (result["heads"], result["rank"], result["layout"]) == (32, 4, "compact")
+
+
+def per_program(result):
+    return result["median_us"] / result["due_programs"]
+
+
+def geometry_row(result, published):
+    return [
+        str(result["heads"]),
+        str(result["batch"]),
+        str(result["rank"]),
+        result["layout"],
+        f"{result['stream_us']:.1f}",
+        microseconds(result),
+        percent(result["fraction_of_limit"], 1),
+        f"{1e3 * per_program(result):.1f}",
+        f"{per_program(result) / per_program(published):.3f}" if published else "-",
+    ]
+
+
+def geometries_table(record):
+    """One row a case, all due; the last column against 32 heads, rank 4, compact."""
+    results = [result for result in record["results"] if result["due"] == "all"]
+    published = next(filter(is_published, results), None)
+    titles = ["heads", "batch", "rank", "layout", "stream, us", "all due, us", "of the stream", "ns a program"]
+    titles += ["x of 32 heads, rank 4, compact"]
+    return [
+        cuda_line(record, "All due."),
+        "",
+        *table(titles, [geometry_row(result, published) for result in results]),
+    ]
+
+
+TABLES = {
+    "cpu-kda-flush": cpu_table,
+    "cuda-kda-flush": cuda_table,
+    "cuda-kda-flush-geometries": geometries_table,
+}
+
+
+def filled(text, results=RESULTS):
+    """A document with its tables written anew."""
+
     def replace(match):
-        record = json.loads((RESULTS / f"{match['name']}.json").read_text())
-        return f"{match[1]}{table(record)}{match[3]}"
+        name = match["name"]
+        if name not in TABLES:
+            sys.exit(f"no table '{name}'; there are: {', '.join(TABLES)}")
+        record = results / f"{name}.json"
+        if not record.exists():
+            return match[0]
+        lines = TABLES[name](json.loads(record.read_text()))
+        return match[1] + "\n".join(lines) + "\n" + match[3]
 
     return BLOCK.sub(replace, text)
 
 
 def main():
-    text = DOCUMENT.read_text()
-    if "--check" in sys.argv[1:]:
-        if filled(text) != text:
-            sys.exit("docs/performance.md is not what bench/results says: run tools/write_tables.py")
-        return
-    DOCUMENT.write_text(filled(text))
+    old = []
+    for name in DOCUMENTS:
+        document = ROOT / name
+        text = document.read_text()
+        if filled(text) == text:
+            continue
+        old.append(name)
+        if "--check" not in sys.argv[1:]:
+            document.write_text(filled(text))
+    if old and "--check" in sys.argv[1:]:
+        sys.exit(f"not what bench/results says, run tools/write_tables.py: {', '.join(old)}")
 
 
 if __name__ == "__main__":

@@ -119,6 +119,20 @@ Judgement summarize(std::span<const Score> scores, int64_t num_heads) {
   return judgement;
 }
 
+void include(Judgement& all, const Judgement& run) {
+  if (all.worst_program < 0 || run.worst_use() > all.worst_use()) {
+    all.worst_program = run.worst_program;
+    all.worst_seed = run.worst_seed;
+  }
+  all.programs += run.programs;
+  all.over += run.over;
+  all.finite = all.finite && run.finite;
+  all.worst_ratio = std::max(all.worst_ratio, run.worst_ratio);
+  all.worst_absolute = std::max(all.worst_absolute, run.worst_absolute);
+  all.averaged_ratio = std::max(all.averaged_ratio, run.averaged_ratio);
+  all.averaged_over += run.averaged_over;
+}
+
 std::vector<Score> score_flush(const FlushInputs& inputs, const CheckpointView& result, int threads) {
   const int64_t heads = inputs.geometry.num_heads;
   const CheckpointView checkpoint = inputs.checkpoint.view();

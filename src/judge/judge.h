@@ -14,6 +14,7 @@
 // three figures averaged over the batch for each head index; it is computed beside the strict one.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -50,11 +51,17 @@ struct Judgement {
   double worst_ratio = 0;      // largest err / err_ref under the relative bound; 0 where no program is under it
   double worst_absolute = 0;   // largest err / (1e-3 mean|S|) under the absolute bound, so 1 is the bound
   int64_t worst_program = -1;  // item * H + head of the program that uses most of its bound
+  uint64_t worst_seed = 0;     // whose inputs that program belongs to
   double averaged_ratio = 0;   // largest err / err_ref of a head's averages; 0 where none is under the relative bound
   int64_t averaged_over = 0;   // heads that fail the averaged criterion
 
   bool passes() const { return over == 0; }
+  // The share of its bound that the worst program uses.
+  double worst_use() const { return std::max(worst_ratio / kRelativeBound, worst_absolute); }
 };
+
+// Adds a run to the judgement of several. Errors are averaged within a run only; the worst average counts.
+void include(Judgement& all, const Judgement& run);
 
 // Judges scores in the order [batch, H].
 Judgement summarize(std::span<const Score> scores, int64_t num_heads);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "judge/verify.h"
 
+#include "device/memory.h"
 #include "judge/random.h"
 
 namespace leapquant::judge {
@@ -55,16 +56,18 @@ lq_tensor public_start_basis(const FlushInputs& inputs) {
   return tensor(const_cast<float*>(inputs.q0.data()), LQ_FLOAT32, {inputs.geometry.value_dim, inputs.geometry.rank});
 }
 
-Result<CheckpointTensors> flush(const Context& context, const FlushInputs& inputs) {
+Result<CheckpointTensors> flush(const Context& context, const FlushInputs& inputs, lq_device place) {
   CheckpointTensors result(inputs.geometry, inputs.batch);
   const lq_geometry geometry = public_geometry(inputs.geometry);
-  const lq_checkpoint source = public_checkpoint(inputs.checkpoint);
-  const lq_window window = public_window(inputs.window);
-  const lq_tensor start_basis = public_start_basis(inputs);
-  const lq_checkpoint target = public_checkpoint(result);
+  device::Twins twins(place);
+  const lq_checkpoint source = twins.twin_of(public_checkpoint(inputs.checkpoint));
+  const lq_window window = twins.twin_of(public_window(inputs.window));
+  const lq_tensor start_basis = twins.twin_of(public_start_basis(inputs));
+  const lq_checkpoint target = twins.twin_of(public_checkpoint(result));
   const lq_status status =
       lq_flush(context.get(), &geometry, &source, &window, &start_basis, &target, LQ_FLUSH_DEFAULT, nullptr);
   if (status != LQ_OK) return Status(static_cast<Code>(status), lq_last_error());
+  twins.fetch(target, public_checkpoint(result));
   return result;
 }
 
@@ -73,9 +76,11 @@ Result<Judgement> verify_flush(const Context& context, const FamilyRequest& requ
   drawn.seed = hash_words({request.seed, static_cast<uint64_t>(request.batch)});
   const Result<FlushInputs> inputs = make_inputs(drawn);
   LQ_RETURN_IF_ERROR(inputs.status());
-  const Result<CheckpointTensors> result = flush(context, inputs.value());
+  const Result<CheckpointTensors> result = flush(context, inputs.value(), context.info().device);
   LQ_RETURN_IF_ERROR(result.status());
-  return judge_flush(inputs.value(), result.value().view(), request.threads);
+  Judgement judgement = judge_flush(inputs.value(), result.value().view(), request.threads);
+  judgement.worst_seed = request.seed;
+  return judgement;
 }
 
 }  // namespace leapquant::judge

@@ -16,10 +16,11 @@ lq_checkpoint public_checkpoint(const CheckpointTensors& tensors);
 lq_window public_window(const WindowTensors& tensors);
 lq_tensor public_start_basis(const FlushInputs& inputs);
 
-// Flushes `inputs` in the functional form.
-Result<CheckpointTensors> flush(const Context& context, const FlushInputs& inputs);
+// Flushes `inputs` in the functional form. The tensors of the call lie on `place`: those of a context on a GPU have to
+// lie there. Throws Error where that memory fails.
+Result<CheckpointTensors> flush(const Context& context, const FlushInputs& inputs, lq_device place = kCpuDevice);
 
-// Draws, flushes and judges. Every batch size has numbers of its own.
+// Draws, flushes where the context works, and judges. Every batch size has numbers of its own.
 Result<Judgement> verify_flush(const Context& context, const FamilyRequest& request);
 
 }  // namespace leapquant::judge

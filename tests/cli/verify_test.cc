@@ -56,6 +56,44 @@ TEST(Verify, WritesTheFiguresThatTheLibraryGives) {
   EXPECT_EQ(row["verdict"], "pass");
 }
 
+TEST(Verify, TakesSeedsUntilEnoughProgramsAreJudged) {
+  const Outcome run = run_program({"verify", "--heads", "1", "--batch", "2,1", "--family", "random,structured",
+                                   "--seed", "5", "--programs", "13", "--json", "-"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json record = json::parse(run.out);
+  EXPECT_EQ(record["seed"], 5);
+  EXPECT_EQ(record["seeds"], 3);
+  EXPECT_EQ(record["programs"], 18);
+  EXPECT_EQ(record["over"], 0);
+  ASSERT_EQ(record["results"].size(), 4u);
+  const json& row = record["results"][0];
+  EXPECT_EQ(row["programs"], 6);
+  double worst = 0;
+  uint64_t worst_seed = 0;
+  for (const uint64_t seed : {5, 6, 7}) {
+    const judge::FamilyRequest request = {
+        .geometry = {.num_heads = 1, .num_key_heads = 1}, .family = judge::Family::kRandom, .batch = 2, .seed = seed};
+    const double ratio = judge::verify_flush(Context(), request).value().worst_ratio;
+    if (ratio > worst) worst_seed = seed;
+    worst = std::max(worst, ratio);
+  }
+  EXPECT_EQ(row["worst_ratio"], worst);
+  EXPECT_EQ(row["worst_seed"], worst_seed);
+  expect_failure(run_program({"verify", "--programs", "-1"}), 2, {"--programs"});
+}
+
+// A build without the backend has no such name, a machine without a device no device.
+TEST(Verify, ABackendThatCannotRunHereIsRefused) {
+  for (const lq_backend_info& backend : backends()) {
+    if (backend.device == LQ_DEVICE_CUDA && backend.targets[0] != '\0') GTEST_SKIP() << "there is a device";
+  }
+  for (const char* command : {"verify", "bench", "report"}) {
+    const Outcome run = run_program({command, "--backend", "cuda"});
+    EXPECT_TRUE(run.code == 2 || run.code == 3) << run.code;
+    expect_failure(run, run.code, {run.code == 2 ? "no backend 'cuda' in this build" : "device"});
+  }
+}
+
 TEST(Verify, PrintsATableBesideAFile) {
   const io::TempDir dir;
   expect_success(run_program({"verify", "--heads", "1", "--batch", "1", "--family", "random", "--json", dir.file("x")}),
@@ -121,9 +159,25 @@ TEST(Bench, WritesItsRecord) {
   EXPECT_EQ(none["bytes"], 0);
 }
 
+TEST(Bench, ListsOfHeadsAndRanksAtOneNumberOfPrograms) {
+  const Outcome run = run_program({"bench", "--programs", "8", "--heads", "1,3", "--rank", "1,2", "--layout",
+                                   "compact,padded", "--due", "none", "--threads", "1", "--json", "-"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json results = json::parse(run.out)["results"];
+  ASSERT_EQ(results.size(), 8u);
+  EXPECT_EQ(results[0]["heads"], 1);
+  EXPECT_EQ(results[0]["batch"], 8);
+  EXPECT_EQ(results[2]["rank"], 2);
+  EXPECT_EQ(results[4]["heads"], 3);
+  EXPECT_EQ(results[4]["batch"], 3);
+  EXPECT_EQ(results[5]["layout"], "padded");
+}
+
 TEST(Bench, RefusesWrongGeometriesAndOptions) {
   expect_failure(run_program({"bench", "--batch", "0"}), 2, {"--batch"});
   expect_failure(run_program({"bench", "--due", "some"}), 2, {"--due", "1/16"});
+  expect_failure(run_program({"bench", "--programs", "8", "--batch", "1"}), 2, {"--programs", "--batch"});
+  expect_failure(run_program({"bench", "--programs", "0"}), 2, {"--programs"});
   expect_failure(run_program({"bench", "--backend", "tpu", "--batch", "1"}), 2, {"no backend 'tpu'"});
   expect_failure(run_program({"bench", "--heads", "0", "--batch", "1"}), 2, {"num_heads", "got 0"});
   expect_failure(run_program({"bench", "--rank", "3", "--batch", "1"}), 2, {"cpu", "rank", "got 3"});

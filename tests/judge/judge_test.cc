@@ -199,6 +199,31 @@ TEST(Summary, OneBadProgramIsHiddenInTheAverageAndFoundByTheStrictRule) {
   EXPECT_NEAR(judgement.averaged_ratio, 1 + 0.2 / 64, 1e-12);
 }
 
+TEST(Summary, RunsAreJudgedTogether) {
+  Judgement all;
+  include(all, {.programs = 4, .worst_ratio = 1.005, .worst_program = 2, .worst_seed = 7, .averaged_ratio = 1.004});
+  include(all, {.programs = 6,
+                .over = 2,
+                .finite = false,
+                .worst_ratio = 1.5,
+                .worst_absolute = 0.5,
+                .worst_program = 3,
+                .worst_seed = 8,
+                .averaged_ratio = 1.001,
+                .averaged_over = 1});
+  include(all, {.programs = 5, .worst_ratio = 1.001, .worst_absolute = 0.9, .worst_program = 1, .worst_seed = 9});
+  EXPECT_EQ(all.programs, 15);
+  EXPECT_EQ(all.over, 2);
+  EXPECT_FALSE(all.finite);
+  EXPECT_FALSE(all.passes());
+  EXPECT_EQ(all.worst_ratio, 1.5);
+  EXPECT_EQ(all.worst_absolute, 0.9);
+  EXPECT_EQ(all.worst_program, 3);
+  EXPECT_EQ(all.worst_seed, 8u);
+  EXPECT_EQ(all.averaged_ratio, 1.004);
+  EXPECT_EQ(all.averaged_over, 1);
+}
+
 TEST(Summary, RatiosOfTheTwoRegimesAreKeptApart) {
   const std::vector<Score> scores = {score(1.001, 1, 10), score(5e-4, 1e-9, 1)};
   const Judgement judgement = summarize(scores, 2);

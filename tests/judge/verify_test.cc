@@ -8,9 +8,9 @@
 namespace leapquant::judge {
 namespace {
 
-TEST(Verify, EveryHostBackendPassesEveryFamily) {
+TEST(Verify, EveryBackendOfThisMachinePassesEveryFamily) {
   for (const lq_backend_info& backend : backends()) {
-    if (backend.device != LQ_DEVICE_CPU) continue;  // its inputs are in host memory
+    if (backend.targets[0] == '\0') continue;  // its device is missing
     const Context context(backend.name);
     for (const Family family : all_families()) {
       const Result<Judgement> judgement = verify_flush(context, {geometry_of(12), family, 4, 11, 2, ""});

@@ -34,6 +34,8 @@ class CheckIncludes(unittest.TestCase):
             "src/judge/a.cc": '#include "cpu/cpu_backend.h"',
             "cli/a.cc": '#include "core/geometry.h"',
             "bench/a.cc": '#include "plan/flush_plan.h"',
+            "cli/b.cc": "#include <cuda_runtime_api.h>",
+            "src/device/a.cc": '#include "cuda/common/check.h"',
             "include/leapquant/a.h": "#include <nlohmann/json.hpp>",
             "src/cpu/kernel.cuh": "kernel<<<1, 1>>>();",
         }
@@ -51,6 +53,7 @@ class CheckIncludes(unittest.TestCase):
             "cli/a.cc": '#include "command.h"\n#include "bench/limits.h"\n#include <CLI/CLI.hpp>',
             "src/core/b.cc": '// #include "cpu/a.h"\n/* a <<<b>>> in\n a <<<comment>>> */ const char* s = "<<<";',
             "src/cuda/flush/launch.cu": "kernel<<<1, 1>>>();",
+            "bench/cuda/launch.cu": "#include <cuda_runtime_api.h>\nkernel<<<1, 1>>>();",
             "tests/cpu/a.cc": '#include "cpu/cpu_backend.h"',
         }
         for name, text in cases.items():

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The programs of a benchmark, and which of them are due.
+#include "bench/flush_case.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "bench/spread.h"
+
+namespace leapquant::bench {
+namespace {
+
+std::vector<int32_t> counters_of(Due due, int64_t expected_low, int64_t expected_high) {
+  std::vector<int32_t> counters(32 * 257);
+  const int64_t count = draw_counters(lq_geometry_default(LQ_GATE_KDA), due, counters);
+  EXPECT_EQ(count, std::count(counters.begin(), counters.end(), 16));
+  EXPECT_EQ(std::count(counters.begin(), counters.begin() + 32, 16), 0) << "slot 0 is reserved";
+  EXPECT_GE(count, expected_low);
+  EXPECT_LE(count, expected_high);
+  return counters;
+}
+
+TEST(FlushCase, TheShareThatIsDue) {
+  counters_of(Due::kAll, 8192, 8192);
+  counters_of(Due::kNone, 0, 0);
+  const std::vector<int32_t> few = counters_of(Due::kSixteenth, 430, 600);
+  // Uneven: slots have different numbers of due programs.
+  std::vector<int64_t> by_slot;
+  for (auto slot = few.begin() + 32; slot != few.end(); slot += 32) by_slot.push_back(std::count(slot, slot + 32, 16));
+  EXPECT_LE(*std::min_element(by_slot.begin(), by_slot.end()), 0);
+  EXPECT_GE(*std::max_element(by_slot.begin(), by_slot.end()), 5);
+}
+
+TEST(FlushCase, BytesAreThoseOfTheFormat) {
+  lq_geometry geometry = lq_geometry_default(LQ_GATE_KDA);
+  EXPECT_EQ(flush_program_bytes(geometry), 32320 + 24128);
+  geometry.rank = 8;
+  EXPECT_EQ(flush_program_bytes(geometry), 32320 + 24128 + 2 * 4 * 512);
+}
+
+TEST(Spread, OfTimesInAnyOrder) {
+  const Spread spread = spread_of({5, 1, 4, 2, 9});
+  EXPECT_EQ(spread.median, 4);
+  EXPECT_EQ(spread.min, 1);
+  EXPECT_EQ(spread.max, 9);
+}
+
+}  // namespace
+}  // namespace leapquant::bench

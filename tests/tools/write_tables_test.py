@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Renders made-up records; their figures were measured nowhere."""
+
+import json
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+import write_tables
+
+DOCUMENT = "before\n<!-- table {name} -->\nold\n<!-- end -->\nafter\n"
+
+
+def result(**changes):
+    return {
+        "batch": 16,
+        "heads": 32,
+        "rank": 4,
+        "layout": "compact",
+        "due": "all",
+        "threads": 1,
+        "median_us": 32.0,
+        "fraction_of_limit": 0.25,
+        "due_programs": 512,
+        "stream_us": 8.0,
+        **changes,
+    }
+
+
+def cuda_record(*results):
+    return {
+        "backend": "cuda",
+        "target": "sm_00",
+        "device": "a device",
+        "commit": "c0ffee",
+        "date": "2000-01-02T03:04:05Z",
+        "command": "leapquant bench",
+        "gpu": {"driver": "1.2", "cuda_runtime": "3.4", "sm_clock_mhz": 5, "memory_clock_mhz": 6},
+        "results": results,
+    }
+
+
+class WriteTables(unittest.TestCase):
+    def filled(self, name, record=None):
+        with tempfile.TemporaryDirectory() as folder:
+            if record is not None:
+                Path(folder, f"{name}.json").write_text(json.dumps(record), encoding="utf-8")
+            return write_tables.filled(DOCUMENT.format(name=name), Path(folder)).splitlines()
+
+    def test_a_row_holds_the_due_shares_of_one_batch(self):
+        none = {"due_programs": 0, "stream_us": 0.0, "fraction_of_limit": 0.0}
+        record = cuda_record(
+            result(),
+            result(due="1/16", median_us=3.0, due_programs=31),
+            result(due="none", median_us=2.5, **none),
+            result(batch=32, median_us=60.0, stream_us=15.0),
+        )
+        lines = self.filled("cuda-kda-flush", record)
+        self.assertEqual(lines[:2], ["before", "<!-- table cuda-kda-flush -->"])
+        for part in (
+            "a device, sm_00, commit c0ffee, 2000-01-02;",
+            "driver 1.2,",
+            "32 heads, rank 4, compact",
+            "`leap",
+        ):
+            self.assertIn(part, lines[2])
+        self.assertEqual(lines[6], "| 16 | 8.0 | 32.0 | 25.0 % | 3.0 | 1.50 | 2.5 |")
+        self.assertEqual(lines[7], "| 32 | 15.0 | 60.0 | 25.0 % | - | - | - |")
+        self.assertEqual(lines[8:], ["<!-- end -->", "after"])
+
+    def test_a_table_by_batch_mixes_no_geometries(self):
+        with self.assertRaisesRegex(SystemExit, "'heads'"):
+            self.filled("cuda-kda-flush", cuda_record(result(), result(heads=8)))
+
+    def test_geometries_are_held_against_the_published_one(self):
+        few = result(heads=8, batch=64, rank=1, layout="padded", due_programs=512, median_us=16.0, stream_us=7.0)
+        record = cuda_record(few, result(), result(due="none", due_programs=0))
+        lines = self.filled("cuda-kda-flush-geometries", record)
+        self.assertEqual(lines[6], "| 8 | 64 | 1 | padded | 7.0 | 16.0 | 25.0 % | 31.2 | 0.500 |")
+        self.assertEqual(lines[7], "| 32 | 16 | 4 | compact | 8.0 | 32.0 | 25.0 % | 62.5 | 1.000 |")
+        self.assertEqual(lines[8], "<!-- end -->")
+
+    def test_cpu(self):
+        limits = {
+            "by_threads": [{"threads": 1, "multiply_adds_per_s": 2e9, "memory_bytes_per_s": 3e9}],
+            "reference_us_per_program": 10.0,
+        }
+        fractions = {"multiply_add_fraction": 0.5, "memory_fraction": 0.0}
+        record = {**cuda_record(result(**fractions), result(due="none", due_programs=0, **fractions)), "limits": limits}
+        lines = self.filled("cpu-kda-flush", record)
+        self.assertEqual(lines[6], "| 16 | 1 | compact | all | 160x | 50 % | in cache |")
+        self.assertEqual(lines[7], "| 16 | 1 | compact | none | - | - | - |")
+
+    def test_without_a_record_a_block_stays(self):
+        self.assertEqual(self.filled("cuda-kda-flush"), DOCUMENT.format(name="cuda-kda-flush").splitlines())
+
+    def test_a_name_that_no_table_has_is_an_error(self):
+        with self.assertRaisesRegex(SystemExit, "no table 'cuda-kda-flash'"):
+            self.filled("cuda-kda-flash")
+
+    def test_the_documents_name_tables_that_exist(self):
+        for name in write_tables.DOCUMENTS:
+            self.assertRegex((write_tables.ROOT / name).read_text(encoding="utf-8"), write_tables.BLOCK)
+
+
+if __name__ == "__main__":
+    unittest.main()
