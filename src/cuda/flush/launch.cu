@@ -33,8 +33,8 @@ cudaError_t launch(const FlushArguments& arguments, int blocks, cudaStream_t str
   return cudaGetLastError();
 }
 
-// In place, the due programs decide how many of the blocks work: see Share. Otherwise there are no more blocks than are
-// needed for as few rounds.
+// As many blocks as the device runs at once. In the functional form, where every program is due, no more than are needed
+// for as few rounds; in place a block's list has to hold its share of one scan.
 int grid_of(const Selection& selection, int resident) {
   const int64_t most = std::min<int64_t>(selection.programs, resident);
   if (selection.slot_index != nullptr) return static_cast<int>(std::max<int64_t>(most, kSmallestListGrid));

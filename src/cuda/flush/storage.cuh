@@ -76,6 +76,7 @@ struct alignas(1024) SharedStorage {
     float key_inverse[kDim];          // 1 / s_k', by place: after
   };
   alignas(16) float gram[kColumns * (kColumns + 1) / 2][kWarps];
+  float start_scale[kColumns];
   int non_finite;
   DueList due;
   ProgramBytes tensor[kTensorCount];  // of the arguments: constant memory is slow where lanes differ
