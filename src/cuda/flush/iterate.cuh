@@ -34,6 +34,16 @@ __device__ __forceinline__ void write_operand(const void* operand, uint32_t row,
   }
 }
 
+// The operands of a product with the state, of which this is one row of x: scaled in operand[0], as it is in operand[1].
+// Ends with a barrier.
+template <int kColumns>
+__device__ __forceinline__ void publish_rows(SharedStorage<kColumns>& smem, const Place& place,
+                                             const ThinRow<kColumns>& x, float scale) {
+  write_operand<kColumns>(smem.operand[0], place.own, x, scale);
+  write_operand<kColumns>(smem.operand[1], place.own, x, 1.0f);
+  publish_operands();
+}
+
 // Accumulators of a 64-row tile of a product with a thin operand.
 template <int kColumns>
 using ThinAccumulator = float[2 * kColumns];

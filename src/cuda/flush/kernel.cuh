@@ -110,12 +110,13 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
     ThinRow<kColumns> key_row;
 #pragma unroll 1
     for (int product = 0;; ++product) {
-      write_operand<kColumns>(smem.operand[0], place.own, value_row, smem.value_scale[place.own]);
-      write_operand<kColumns>(smem.operand[1], place.own, value_row, 1.0f);
-      publish_operands();
+      publish_rows<kColumns>(smem, place, value_row, smem.value_scale[place.own]);
       multiply_state<kColumns, true>(smem, place, key_row);
       if (product == 1) break;
-      find_value_factors(smem, place, rank, key_row, value_row);
+      orthonormalize(smem, place, rank, 1, key_row);
+      publish_rows<kColumns>(smem, place, key_row, smem.code_scale[place.own]);
+      multiply_state<kColumns, false>(smem, place, value_row);
+      orthonormalize(smem, place, rank, 2, value_row);
     }
 
     // Step 3: residual. operand[1] was last read before the barrier in multiply_state.

@@ -65,9 +65,12 @@ __device__ __forceinline__ void write_gram(SharedStorage<kColumns>& smem, const 
 // the same from the same numbers.
 template <int kColumns>
 __device__ __forceinline__ Conditioning apply_cholesky(const SharedStorage<kColumns>& smem, int rank,
-                                                       float clear_pivot, ThinRow<kColumns>& row) {
-  // Columns are orthonormal after one pass up to about 3e-7 by the smallest pivot, which must be far below what E is of S.
-  constexpr float kOrthogonalPivot = 1e-2f;
+                                                       ThinRow<kColumns>& row) {
+  // Of a pivot, relative to its column: fp32 sums resolve it down to about 1e-6.
+  constexpr float kClearPivot = 1e-5f;
+  // Columns are orthonormal after one pass up to about 3e-7 by the smallest pivot, which must be far below what E is of S:
+  // down to 1e-2 for a state that counts as not captured almost exactly.
+  constexpr float kOrthogonalPivot = 4e-2f;
   // Of a pivot, relative to the largest column, squared: far above kDependentNorm of core/numerics.h, which is 4e-6.
   constexpr float kClearNorm = 1e-9f;
   // Squares that neither overflow nor lose what matters of their sum to underflow.
@@ -101,7 +104,7 @@ __device__ __forceinline__ Conditioning apply_cholesky(const SharedStorage<kColu
     float rest = whole;
 #pragma unroll
     for (int m = 0; m < i; ++m) rest = fmaf(-gram[i][m], gram[i][m], rest);
-    clear = clear && rest >= fmaxf(clear_pivot * whole, smallest);
+    clear = clear && rest >= fmaxf(kClearPivot * whole, smallest);
     orthogonal = orthogonal && rest >= kOrthogonalPivot * whole;
     gram[i][i] = rsqrtf(rest);
   }
@@ -176,15 +179,15 @@ __device__ __noinline__ void orthonormalize_columns(float (&matrix)[kDim][kColum
 }
 
 // row = the thread's row of orth of the matrix, or of one that spans the same and is well conditioned where
-// `most_passes` is 1; false where a pivot is below `clear_pivot` of its column, and row is as it was.
+// `most_passes` is 1; false where columns may depend on one another, and row is as it was.
 template <int kColumns>
 __device__ __forceinline__ bool cholesky_qr(SharedStorage<kColumns>& smem, const Place& place, int rank,
-                                            float clear_pivot, int most_passes, ThinRow<kColumns>& row) {
+                                            int most_passes, ThinRow<kColumns>& row) {
 #pragma unroll 1
   for (int pass = 1;; ++pass) {
     write_gram(smem, place, row);
     __syncthreads();
-    const Conditioning conditioning = apply_cholesky(smem, rank, clear_pivot, row);
+    const Conditioning conditioning = apply_cholesky(smem, rank, row);
     if (conditioning == Conditioning::kUnclear) return pass > 1;
     if (conditioning == Conditioning::kOrthogonal || pass >= most_passes) return true;
     __syncthreads();  // the Gram matrix has been read
@@ -205,26 +208,11 @@ __device__ __forceinline__ void gram_schmidt(SharedStorage<kColumns>& smem, cons
   for (int r = 0; r < kColumns; ++r) row[r] = smem.thin[place.own][r];
 }
 
-// Q = orth(S orth(Z)) from Z: value_row from key_row, which is lost. orth(Z) spans what Z spans, so that Q is orth(S Z)
-// as well; with few columns Z is orthonormalized only where S Z turns out too ill conditioned.
+// orth for columns that only have to be well conditioned, or for such that have to be orthonormal.
 template <int kColumns>
-__device__ __forceinline__ void find_value_factors(SharedStorage<kColumns>& smem, const Place& place, int rank,
-                                                   ThinRow<kColumns>& key_row, ThinRow<kColumns>& value_row) {
-  constexpr float kClearPivot = 1e-5f;  // fp32 sums resolve a pivot down to about 1e-6 of its column
-  constexpr float kPlainPivot = 1e-4f;  // of S Z, which has squared the condition of Z
-  bool careful = kColumns > 4;
-#pragma unroll 1
-  for (;;) {
-    if (careful && !cholesky_qr(smem, place, rank, kClearPivot, 1, key_row)) gram_schmidt(smem, place, rank, key_row);
-    write_operand<kColumns>(smem.operand[0], place.own, key_row, smem.code_scale[place.own]);
-    write_operand<kColumns>(smem.operand[1], place.own, key_row, 1.0f);
-    publish_operands();
-    multiply_state<kColumns, false>(smem, place, value_row);
-    if (cholesky_qr(smem, place, rank, careful ? kClearPivot : kPlainPivot, 2, value_row)) return;
-    if (careful) return gram_schmidt(smem, place, rank, value_row);
-    careful = true;
-    __syncthreads();  // the Gram matrix has been read
-  }
+__device__ __forceinline__ void orthonormalize(SharedStorage<kColumns>& smem, const Place& place, int rank,
+                                               int most_passes, ThinRow<kColumns>& row) {
+  if (!cholesky_qr(smem, place, rank, most_passes, row)) gram_schmidt(smem, place, rank, row);
 }
 
 }  // namespace leapquant::cuda
