@@ -42,7 +42,11 @@ device::CudaMemory TimedGraph::sweep_memory(int32_t device) {
 }
 
 TimedGraph::TimedGraph(int32_t device, Call call)
-    : call_(std::move(call)), sweep_(sweep_memory(device)), stream_(make_stream()), begin_(make_event()), end_(make_event()) {
+    : call_(std::move(call)),
+      sweep_(sweep_memory(device)),
+      stream_(make_stream()),
+      begin_(make_event()),
+      end_(make_event()) {
   check_cuda(cudaDeviceSynchronize(), "finishing what was enqueued before");
   call_(kWarmSet, stream_.get());  // loads its kernels, which a capture may not allow
   check_cuda(cudaStreamSynchronize(stream_.get()), "running a first call");

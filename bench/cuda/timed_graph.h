@@ -16,7 +16,8 @@ namespace leapquant::bench {
 
 // Calls in a graph. Each works on a set of data of its own, so that it finds none of it in the cache.
 inline constexpr int kSets = 8;
-// One more set is for a call before the measured ones, which brings the code back into the caches that the sweep emptied.
+// One more set is for a call before the measured ones, which brings the code back into the caches that the sweep
+// emptied.
 inline constexpr int kWarmSet = kSets;
 inline constexpr int kAllSets = kSets + 1;
 

@@ -67,7 +67,8 @@ FlushArguments arguments_of(const FlushPlan& plan) {
           plan.geometry.rank,
           kCodeExponents,
           {plan.in_place ? plan.due.slot_index : nullptr, in_bytes(plan.due.fill_count), plan.due.num_slots,
-           plan.programs(), plan.geometry.num_heads, counter_unit(plan), plan.in_place ? plan.due.errors->first_position : nullptr}};
+           plan.programs(), plan.geometry.num_heads, counter_unit(plan),
+           plan.in_place ? plan.due.errors->first_position : nullptr}};
 }
 
 // Every program of a tensor must begin at a multiple of 16 bytes. Strides over a single program don't matter.

@@ -26,8 +26,8 @@ constexpr int blocks_per_multiprocessor(int columns) { return columns == 4 ? 2 :
 constexpr int blocks_per_multiprocessor(int /*columns*/) { return 1; }
 #endif
 
-// Units that one pass over the counters looks at, and how many programs of them one block can be given. A unit is as many
-// consecutive heads of a sequence as divide its heads, 8, 4 or 1; where the counters are not dense, one.
+// Units that one pass over the counters looks at, and how many programs of them one block can be given. A unit is as
+// many consecutive heads of a sequence as divide its heads, 8, 4 or 1; where the counters are not dense, one.
 inline constexpr int kLargestUnit = 8;
 inline constexpr int kScanRounds = 16;
 inline constexpr int kScanUnits = kScanRounds * kThreads;
@@ -71,7 +71,7 @@ struct Selection {
   int64_t num_slots;
   int64_t programs;  // batch x heads
   int32_t heads;
-  int32_t unit;  // heads whose counters are read at once: 8, 4 or 1
+  int32_t unit;                   // heads whose counters are read at once: 8, 4 or 1
   int32_t* first_error_position;  // of ErrorWord
 };
 

@@ -12,8 +12,8 @@
 //   step 3  E = S - q'^T u', key scales, value scales, codes
 //
 // All products are of bfloats with fp32 sums. Codes and updates are exact as bfloats; a thin operand is three of them
-// (24 bits) in columns of its own, hi, mid and lo of a value side by side, so that a lane can add its three sums up. B has
-// three terms in rows of its own; E needs only two.
+// (24 bits) in columns of its own, hi, mid and lo of a value side by side, so that a lane can add its three sums up. B
+// has three terms in rows of its own; E needs only two.
 //
 // Key channels lie in shared memory in the order of their places: see key_of_place().
 //

@@ -61,15 +61,15 @@ __device__ __forceinline__ void write_gram(SharedStorage<kColumns>& smem, const 
   }
 }
 
-// row = row L^-T, with L the Cholesky factor of the summed Gram matrix: uniform over the block, as every thread computes
-// the same from the same numbers.
+// row = row L^-T, with L the Cholesky factor of the summed Gram matrix: uniform over the block, as every thread
+// computes the same from the same numbers.
 template <int kColumns>
 __device__ __forceinline__ Conditioning apply_cholesky(const SharedStorage<kColumns>& smem, int rank,
                                                        ThinRow<kColumns>& row) {
   // Of a pivot, relative to its column: fp32 sums resolve it down to about 1e-6.
   constexpr float kClearPivot = 1e-5f;
-  // Columns are orthonormal after one pass up to about 3e-7 by the smallest pivot, which must be far below what E is of S:
-  // down to 1e-2 for a state that counts as not captured almost exactly.
+  // Columns are orthonormal after one pass up to about 3e-7 by the smallest pivot, which must be far below what E is of
+  // S: down to 1e-2 for a state that counts as not captured almost exactly.
   constexpr float kOrthogonalPivot = 4e-2f;
   // Of a pivot, relative to the largest column, squared: far above kDependentNorm of core/numerics.h, which is 4e-6.
   constexpr float kClearNorm = 1e-9f;
@@ -124,8 +124,9 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
-// Gram-Schmidt with every projection applied twice, by one warp, on a thin matrix in shared memory: for columns that may
-// depend on one another. Such a column becomes zero: see kDependentNorm and kSecondProjectionLoss in core/numerics.h.
+// Gram-Schmidt with every projection applied twice, by one warp, on a thin matrix in shared memory: for columns that
+// may depend on one another. Such a column becomes zero: see kDependentNorm and kSecondProjectionLoss in
+// core/numerics.h.
 template <int kColumns>
 __device__ __noinline__ void orthonormalize_columns(float (&matrix)[kDim][kColumns], int rank) {
   constexpr float kDependentNorm = 4e-6f;

@@ -54,8 +54,8 @@ struct UnitCounters {
   __device__ __forceinline__ void load(const ProgramBytes& counters, uint32_t units_of_position, int32_t slot,
                                        uint32_t unit) {
     if constexpr (kUnit == 1) {
-      count[0] = __ldg(reinterpret_cast<const int32_t*>(counters.base + slot * counters.item_stride +
-                                                        unit * counters.head_stride));
+      count[0] = __ldg(
+          reinterpret_cast<const int32_t*>(counters.base + slot * counters.item_stride + unit * counters.head_stride));
     } else {
       const auto* const fours = reinterpret_cast<const int4*>(counters.base) +
                                 static_cast<uint64_t>(slot * units_of_position + unit) * (kUnit / 4);
