@@ -14,6 +14,12 @@ __device__ __forceinline__ uint32_t key_of_place(uint32_t place) {
   return (place & 0x41) | (place & 0x06) << 3 | (place & 0x38) >> 2;
 }
 
+// Where a column's number lies of which an accumulator's lane wants four at once: columns 8 j + 2 t + i of tiles j = 2
+// n and 2 n + 1 side by side for each t.
+__device__ __forceinline__ uint32_t place_by_tile_pairs(uint32_t place) {
+  return (place & 0x71) | (place & 0x06) << 1 | (place & 0x08) >> 2;
+}
+
 // The programs of one block: those whose rank among the due programs is the block's number modulo the grid. Every block
 // scans all counters in the same order.
 struct DueList {
@@ -72,8 +78,8 @@ struct alignas(1024) SharedStorage {
   float window_weight[kEntries];
   float code_scale[kDim];  // c, by place
   union {
-    uint32_t code_scale_terms[kDim];  // hi and mid of c: until E is in registers
-    float key_inverse[kDim];          // 1 / s_k', by place: after
+    uint32_t code_scale_terms[kDim];  // hi and mid of c, by place: until E is in registers
+    float key_inverse[kDim];          // 1 / s_k', by tile pairs: after
   };
   alignas(16) float gram[kColumns * (kColumns + 1) / 2][kWarps];
   float start_scale[kColumns];
