@@ -108,7 +108,7 @@ class CudaBackend final : public Backend {
 
   Status supports(const Geometry& geometry) const override {
     LQ_RETURN_IF_ERROR(check_geometry(geometry));
-    return check_required_geometry(geometry, kName);
+    return check_required_kda_geometry(geometry, kName);
   }
 
   Status flush(const FlushPlan& plan, void* stream) override {
@@ -222,7 +222,7 @@ BackendEntry backend_entry() {
   return {.name = kName,
           .device = DeviceType::kCuda,
           .description = "NVIDIA GPUs from sm_80 on; tensors and pools in device memory, stream a cudaStream_t",
-          .supports = kRequiredGeometryText,
+          .supports = kRequiredKdaGeometryText,
           .targets = &target_names,
           .create = &create};
 }
