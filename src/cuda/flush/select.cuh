@@ -58,7 +58,7 @@ struct UnitCounters {
           reinterpret_cast<const int32_t*>(counters.base + slot * counters.item_stride + unit * counters.head_stride));
     } else {
       const auto* const fours = reinterpret_cast<const int4*>(counters.base) +
-                                static_cast<uint64_t>(slot * units_of_position + unit) * (kUnit / 4);
+                                (static_cast<uint64_t>(slot) * units_of_position + unit) * (kUnit / 4);
 #pragma unroll
       for (int i = 0; i < kUnit / 4; ++i) {
         const int4 four = __ldg(fours + i);
