@@ -33,6 +33,20 @@ Result<PoolStorage> to_storage(const Geometry& geometry, Layout layout, int64_t 
 Result<TensorView> to_indices(const Pool& pool, const lq_tensor* idx);
 Result<FlushPlan> plan_flush_inplace(const Pool& pool, const lq_tensor* idx, const lq_tensor* start_basis);
 
+// A functional step on `backend`, and one of a pool's slots.
+struct StepRequest {
+  const lq_geometry* geometry;
+  const lq_checkpoint* checkpoint;
+  const lq_window* window;
+  const lq_tensor* entries;
+  const lq_token* token;
+  const lq_step_params* params;
+  const lq_step_result* result;
+};
+Result<StepPlan> plan_step(const Backend& backend, const StepRequest& request);
+Result<StepPlan> plan_step_inplace(const Pool& pool, const lq_tensor* idx, const lq_token* token,
+                                   const lq_step_params* params, const lq_tensor* output);
+
 // Refuses NaN and Inf in the inputs of a functional flush. Waits for the stream, and allocates.
 Status check_finite(Backend& backend, const FlushPlan& plan, void* stream);
 

@@ -12,6 +12,7 @@
 #include "core/status.h"
 #include "core/tensor_view.h"
 #include "plan/flush_plan.h"
+#include "plan/step_plan.h"
 
 namespace leapquant {
 
@@ -41,6 +42,11 @@ class Backend {
 
   // Runs a validated plan. Allocates nothing.
   virtual Status flush(const FlushPlan& plan, void* stream) = 0;
+
+  // The same for a step. A backend that lacks it says so, before anything is touched.
+  virtual Status step(const StepPlan& /*plan*/, void* /*stream*/) {
+    return unsupported(std::string("backend '") + state().name + "' lacks the step");
+  }
 
   // Memory on the backend's device. `allocate` gives zeroed bytes, aligned to at least 256.
   virtual Result<void*> allocate(size_t bytes) = 0;
