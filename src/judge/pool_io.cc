@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "judge/program_copy.h"
+
 namespace leapquant::judge {
 namespace {
 
@@ -29,26 +31,6 @@ WindowProgram slot_window(const lq_pool_tensors& pool, int64_t slot, int64_t hea
           .window_gate = program_data<Half>(pool.gbuf, slot, head),
           .log_decay = program_data<float>(pool.pcum, slot, head),
           .decay = nullptr};
-}
-
-void copy_checkpoint(const Geometry& geometry, const CheckpointProgram& from, const CheckpointProgram& to) {
-  std::copy_n(from.codes, geometry.state_elements(), to.codes);
-  std::copy_n(from.key_scale, geometry.key_dim, to.key_scale);
-  std::copy_n(from.value_scale, geometry.value_dim, to.value_scale);
-  for (int64_t r = 0; r < geometry.rank; ++r) {
-    std::copy_n(from.key_factor + r * from.key_factor_row, geometry.key_dim, to.key_factor + r * to.key_factor_row);
-    std::copy_n(from.value_factor + r * from.value_factor_row, geometry.value_dim,
-                to.value_factor + r * to.value_factor_row);
-  }
-}
-
-void copy_window(const Geometry& geometry, const WindowProgram& from, const WindowProgram& to) {
-  const int64_t window = geometry.window;
-  std::copy_n(from.window_key, window * geometry.key_dim, to.window_key);
-  std::copy_n(from.window_update, window * geometry.value_dim, to.window_update);
-  std::copy_n(from.window_weight, window, to.window_weight);
-  std::copy_n(from.window_gate, window * geometry.key_dim, to.window_gate);
-  std::copy_n(from.log_decay, geometry.key_dim, to.log_decay);
 }
 
 }  // namespace
