@@ -21,16 +21,15 @@
 #define LQ_CPU_FLUSH_KERNEL_INL_H_
 #endif
 
-#include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "core/numerics.h"
 #include "cpu/flush_kernel.h"
 #include "cpu/lanes16-inl.h"
+#include "cpu/math16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace leapquant::cpu::HWY_NAMESPACE {
@@ -82,14 +81,6 @@ HWY_INLINE void scale_near_one(float* values, size_t count) {
   for (size_t i = 0; i < count; i += 16) store16(mul16(load16(values + i), factor), values + i);
 }
 
-// exp of a log-decay, whatever it holds. Highway's makes 0 of NaN, which would hide it, and is undefined above 104,
-// where fp32 has overflowed.
-HWY_INLINE Vector exp_decay(Vector x) {
-  const F32 df;
-  const Vector beyond = hn::Mul(x, hn::Set(df, std::numeric_limits<float>::infinity()));
-  return hn::IfThenElse(hn::Lt(x, hn::Set(df, 104.0f)), hn::Exp(df, x), beyond);
-}
-
 template <size_t kRank>
 void prepare_start(const float* start_basis, FlushWorkspace& workspace) {
   for (size_t r = 0; r < kRank; ++r) {
@@ -112,7 +103,7 @@ HWY_INLINE size_t prepare_products(const CheckpointProgram& source, const Window
   }
   for (size_t k = 0; k < kKeyDim; k += 16) {
     const Lanes16 log_decay = load16(window.log_decay + k);
-    const Lanes16 decay = map16([](Vector x) HWY_ATTR { return exp_decay(x); }, log_decay);
+    const Lanes16 decay = exp16(log_decay);
     const Lanes16 code_scale =
         map16([](Vector x) HWY_ATTR { return hn::Div(x, hn::Set(F32(), kCodeMax)); }, load16(source.key_scale + k));
     store16(mul16(code_scale, decay), workspace.code_scale + k);

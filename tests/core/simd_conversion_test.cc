@@ -39,8 +39,8 @@ struct Program {
 TEST(SimdConversion, EveryHalfDecodesToItsValue) {
   const std::vector<float> no_basis(128, 0.0f);
   const auto workspace = std::make_unique<FlushWorkspace>();
-  for (const FlushTarget& target : flush_targets()) {
-    const FlushKernel kernel = target.kernel(1);
+  for (const Target& target : usable_targets()) {
+    const FlushKernel kernel = flush_kernel_of(target, 1);
     kernel.prepare_start(no_basis.data(), *workspace);
     for (uint32_t first = 0; first < 0x10000; first += 128) {
       if ((first & 0x7C00) == 0x7C00) continue;  // Inf and NaN: see the containment tests
@@ -64,8 +64,8 @@ TEST(SimdConversion, FactorsRoundToTheNearestHalf) {
   const auto workspace = std::make_unique<FlushWorkspace>();
   std::mt19937 random(3);
   std::uniform_real_distribution<float> exponent(-23.0f, 15.9f);
-  for (const FlushTarget& target : flush_targets()) {
-    const FlushKernel kernel = target.kernel(1);
+  for (const Target& target : usable_targets()) {
+    const FlushKernel kernel = flush_kernel_of(target, 1);
     kernel.prepare_start(start.data(), *workspace);
     for (int round = 0; round < 200; ++round) {
       Program source;
