@@ -24,6 +24,8 @@ CheckpointProgram slot_checkpoint(const lq_pool_tensors& pool, const Geometry& g
           .value_factor_row = pool.uq.strides[2]};
 }
 
+}  // namespace
+
 WindowProgram slot_window(const lq_pool_tensors& pool, int64_t slot, int64_t head) {
   return {.window_key = program_data<Bfloat16>(pool.kbuf, slot, head),
           .window_update = program_data<Bfloat16>(pool.ubuf, slot, head),
@@ -33,13 +35,12 @@ WindowProgram slot_window(const lq_pool_tensors& pool, int64_t slot, int64_t hea
           .decay = nullptr};
 }
 
-}  // namespace
-
-void write_slot(const lq_pool_tensors& pool, int64_t slot, const FlushInputs& inputs, int64_t item) {
-  const Geometry& geometry = inputs.geometry;
+void write_slot(const lq_pool_tensors& pool, int64_t slot, const CheckpointTensors& checkpoint,
+                const WindowTensors& window, int64_t item) {
+  const Geometry& geometry = checkpoint.geometry;
   for (int64_t head = 0; head < geometry.num_heads; ++head) {
-    copy_checkpoint(geometry, inputs.checkpoint.view().at(item, head), slot_checkpoint(pool, geometry, slot, head));
-    copy_window(geometry, inputs.window.view().at(item, head), slot_window(pool, slot, head));
+    copy_checkpoint(geometry, checkpoint.view().at(item, head), slot_checkpoint(pool, geometry, slot, head));
+    copy_window(geometry, window.view().at(item, head), slot_window(pool, slot, head));
   }
 }
 
