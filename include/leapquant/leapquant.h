@@ -366,6 +366,31 @@ LQ_API lq_status lq_flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_
 LQ_API lq_status lq_step_inplace(lq_pool* pool, const lq_tensor* idx, const lq_token* token,
                                  const lq_step_params* params, const lq_tensor* o, void* stream);
 
+/* lq_step_inplace and then lq_flush_inplace, with the same bits and the same records in the error word: what the step
+ * has made due is flushed at once, so that an engine makes one call a layer and token. (A window that the step found
+ * full and not flushed is due as well; its token is not in it.) All arguments are checked before anything is written.
+ * `q0` is that of lq_flush_inplace, and does not overlap `o`. */
+LQ_API lq_status lq_step_flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_token* token,
+                                       const lq_step_params* params, const lq_tensor* q0, const lq_tensor* o,
+                                       void* stream);
+
+/* Gives the slots in `idx` the bytes of a new pool's: a zero state, an empty window, counters 0. Indices as in
+ * lq_flush_inplace; duplicates are harmless. Allocates and synchronises as that does. A backend without it refuses it
+ * (LQ_UNSUPPORTED), by name. */
+LQ_API lq_status lq_pool_reset_slots(lq_pool* pool, const lq_tensor* idx, void* stream);
+
+/* Copies slot src[i] to slot dst[i], for all i, byte for byte: checkpoint, window and counters. For forks of a sequence
+ * and for prefix caches.
+ *
+ *   src, dst  int32 [n], contiguous, on the pool's device. A pair with an index <= 0 is skipped; one with an index
+ * beyond the pool is skipped and recorded in the error word. A slot of `dst` stands there once and nowhere in `src`:
+ *             other lists are refused on host memory, which takes n * n comparisons; elsewhere they are the caller's
+ *             error.
+ *
+ * Bytes between the regions of the padded layout are not copied. Allocates and synchronises as lq_flush_inplace does. A
+ * backend without it refuses it (LQ_UNSUPPORTED), by name. */
+LQ_API lq_status lq_pool_copy_slots(lq_pool* pool, const lq_tensor* src, const lq_tensor* dst, void* stream);
+
 /* Reports duplicate entries of `idx` as LQ_INVALID_ARGUMENT, naming the first two positions. Synchronises. */
 LQ_API lq_status lq_pool_check_indices(lq_pool* pool, const lq_tensor* idx, void* stream);
 

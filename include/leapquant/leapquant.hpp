@@ -123,6 +123,20 @@ class Pool {
     check(lq_step_inplace(get(), &idx, &token, &params, &o, stream));
   }
 
+  // See lq_step_flush_inplace.
+  void step_flush_inplace(const lq_tensor& idx, const lq_token& token, const lq_tensor& q0, const lq_tensor& o,
+                          const lq_step_params& params = kStepDefaults, void* stream = nullptr) const {
+    check(lq_step_flush_inplace(get(), &idx, &token, &params, &q0, &o, stream));
+  }
+
+  void reset_slots(const lq_tensor& idx, void* stream = nullptr) const {
+    check(lq_pool_reset_slots(get(), &idx, stream));
+  }
+
+  void copy_slots(const lq_tensor& src, const lq_tensor& dst, void* stream = nullptr) const {
+    check(lq_pool_copy_slots(get(), &src, &dst, stream));
+  }
+
   void check_indices(const lq_tensor& idx, void* stream = nullptr) const {
     check(lq_pool_check_indices(get(), &idx, stream));
   }

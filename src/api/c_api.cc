@@ -164,6 +164,32 @@ Status step_inplace(lq_pool* pool, const lq_tensor* idx, const lq_token* token, 
   return pool->pool->backend().step(plan.value(), stream);
 }
 
+Status step_flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_token* token, const lq_step_params* params,
+                          const lq_tensor* q0, const lq_tensor* o, void* stream) {
+  LQ_RETURN_IF_ERROR(require(pool, "pool"));
+  const Result<StepFlushPlans> plans = plan_step_flush_inplace(*pool->pool, idx, token, params, q0, o);
+  if (!plans.ok()) return plans.status();
+  if (plans.value().step.batch == 0) return {};
+  LQ_RETURN_IF_ERROR(pool->pool->backend().step(plans.value().step, stream));
+  return pool->pool->backend().flush(plans.value().flush, stream);
+}
+
+Status reset_slots(lq_pool* pool, const lq_tensor* idx, void* stream) {
+  LQ_RETURN_IF_ERROR(require(pool, "pool"));
+  const Result<SlotPlan> plan = plan_reset(*pool->pool, idx);
+  if (!plan.ok()) return plan.status();
+  if (plan.value().count == 0) return {};
+  return pool->pool->backend().reset_slots(plan.value(), stream);
+}
+
+Status copy_slots(lq_pool* pool, const lq_tensor* src, const lq_tensor* dst, void* stream) {
+  LQ_RETURN_IF_ERROR(require(pool, "pool"));
+  const Result<SlotPlan> plan = plan_copy(*pool->pool, src, dst);
+  if (!plan.ok()) return plan.status();
+  if (plan.value().count == 0) return {};
+  return pool->pool->backend().copy_slots(plan.value(), stream);
+}
+
 Status check_indices(lq_pool* pool, const lq_tensor* idx, void* stream) {
   LQ_RETURN_IF_ERROR(require(pool, "pool"));
   const Result<TensorView> indices = to_indices(*pool->pool, idx);
@@ -362,6 +388,19 @@ lq_status lq_flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_tensor*
 lq_status lq_step_inplace(lq_pool* pool, const lq_tensor* idx, const lq_token* token, const lq_step_params* params,
                           const lq_tensor* o, void* stream) {
   return api::guarded([&] { return api::step_inplace(pool, idx, token, params, o, stream); });
+}
+
+lq_status lq_step_flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_token* token,
+                                const lq_step_params* params, const lq_tensor* q0, const lq_tensor* o, void* stream) {
+  return api::guarded([&] { return api::step_flush_inplace(pool, idx, token, params, q0, o, stream); });
+}
+
+lq_status lq_pool_reset_slots(lq_pool* pool, const lq_tensor* idx, void* stream) {
+  return api::guarded([&] { return api::reset_slots(pool, idx, stream); });
+}
+
+lq_status lq_pool_copy_slots(lq_pool* pool, const lq_tensor* src, const lq_tensor* dst, void* stream) {
+  return api::guarded([&] { return api::copy_slots(pool, src, dst, stream); });
 }
 
 lq_status lq_pool_check_indices(lq_pool* pool, const lq_tensor* idx, void* stream) {

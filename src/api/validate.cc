@@ -105,18 +105,27 @@ Result<PoolStorage> to_storage(const Geometry& geometry, Layout layout, int64_t 
   return storage;
 }
 
-Result<TensorView> to_indices(const Pool& pool, const lq_tensor* idx) {
-  if (idx == nullptr) return invalid_argument("tensor 'idx': expected int32 [n], got NULL");
+Result<TensorView> to_indices(const Pool& pool, const lq_tensor* idx, const char* name) {
+  if (idx == nullptr) return invalid_argument(fmt::format("tensor '{}': expected int32 [n], got NULL", name));
   const bool vector = idx->ndim == 1 && idx->shape[0] >= 0 && idx->shape[0] <= kLargestIndexCount;
   if (!vector) {
     return invalid_argument(
-        fmt::format("tensor 'idx': expected int32 [n] with n between 0 and {}, got {}", kLargestIndexCount,
+        fmt::format("tensor '{}': expected int32 [n] with n between 0 and {}, got {}", name, kLargestIndexCount,
                     idx->ndim == 1 ? fmt::format("[{}]", idx->shape[0]) : fmt::format("{} dimensions", idx->ndim)));
   }
   Checker checker(pool.backend().state().device);
-  const TensorView view = checker.tensor("idx", *idx, DType::kInt32, {idx->shape[0]}, 0);
+  const TensorView view = checker.tensor(name, *idx, DType::kInt32, {idx->shape[0]}, 0);
   LQ_RETURN_IF_ERROR(checker.status());
+  LQ_RETURN_IF_ERROR(check_outside_pool(pool, {name, view}));
   return view;
+}
+
+Status check_outside_pool(const Pool& pool, const Named& tensor) {
+  Status disjoint;
+  for_each_tensor(pool.storage(), [&](const char* name, const TensorView& member) {
+    if (disjoint.ok()) disjoint = check_disjoint(tensor, "", {name, member}, "pool.");
+  });
+  return disjoint;
 }
 
 Result<FlushPlan> plan_flush_inplace(const Pool& pool, const lq_tensor* idx, const lq_tensor* start_basis) {
@@ -126,12 +135,7 @@ Result<FlushPlan> plan_flush_inplace(const Pool& pool, const lq_tensor* idx, con
   Checker checker(pool.backend().state().device);
   const TensorView basis = check_start_basis(checker, *start_basis, pool.geometry());
   LQ_RETURN_IF_ERROR(checker.status());
-  Status disjoint;
-  for_each_tensor(pool.storage(), [&](const char* name, const TensorView& member) {
-    if (disjoint.ok()) disjoint = check_disjoint({"idx", indices.value()}, "", {name, member}, "pool.");
-    if (disjoint.ok()) disjoint = check_disjoint({"q0", basis}, "", {name, member}, "pool.");
-  });
-  LQ_RETURN_IF_ERROR(disjoint);
+  LQ_RETURN_IF_ERROR(check_outside_pool(pool, {"q0", basis}));
   return pool.flush_plan(static_cast<const int32_t*>(indices.value().data), indices.value().shape[0],
                          static_cast<const float*>(basis.data));
 }

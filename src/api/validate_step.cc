@@ -206,21 +206,29 @@ Result<StepPlan> plan_step_inplace(const Pool& pool, const lq_tensor* idx, const
   LQ_RETURN_IF_ERROR(inputs.status());
   LQ_RETURN_IF_ERROR(results.status());
 
-  const Named index{"idx", indices.value()};
   const Named& written = results.seen()[0];
-  LQ_RETURN_IF_ERROR(check_disjoint(written, "", index, ""));
-  for (const Named& input : inputs.seen()) LQ_RETURN_IF_ERROR(check_disjoint(written, "", input, ""));
-  Status disjoint;
-  for_each_tensor(pool.storage(), [&](const char* name, const TensorView& member) {
-    const auto apart = [&](const Named& tensor) {
-      if (disjoint.ok()) disjoint = check_disjoint(tensor, "", {name, member}, "pool.");
-    };
-    apart(index);
-    apart(written);
-    for (const Named& input : inputs.seen()) apart(input);
-  });
-  LQ_RETURN_IF_ERROR(disjoint);
+  LQ_RETURN_IF_ERROR(check_disjoint(written, "", {"idx", indices.value()}, ""));
+  LQ_RETURN_IF_ERROR(check_outside_pool(pool, written));
+  for (const Named& input : inputs.seen()) {
+    LQ_RETURN_IF_ERROR(check_disjoint(written, "", input, ""));
+    LQ_RETURN_IF_ERROR(check_outside_pool(pool, input));
+  }
   return plan;
+}
+
+Result<StepFlushPlans> plan_step_flush_inplace(const Pool& pool, const lq_tensor* idx, const lq_token* token,
+                                               const lq_step_params* params, const lq_tensor* start_basis,
+                                               const lq_tensor* output) {
+  const Result<StepPlan> step = plan_step_inplace(pool, idx, token, params, output);
+  if (!step.ok()) return step.status();
+  const Result<FlushPlan> flush = plan_flush_inplace(pool, idx, start_basis);
+  if (!flush.ok()) return flush.status();
+  // The flush reads q0 after the step has written o. Both are known to be contiguous.
+  const Device device = pool.backend().state().device;
+  const Named written{"o", contiguous_view(output->data, DType::kBfloat16, device, {output->shape, 3})};
+  const Named basis{"q0", contiguous_view(start_basis->data, DType::kFloat32, device, {start_basis->shape, 2})};
+  LQ_RETURN_IF_ERROR(check_disjoint(written, "", basis, ""));
+  return StepFlushPlans{step.value(), flush.value()};
 }
 
 }  // namespace leapquant::api

@@ -223,6 +223,15 @@ StepPlan Pool::step_plan(const int32_t* indices, int64_t count) const {
           .pool = selection(indices)};
 }
 
+SlotPlan Pool::slot_plan(const int32_t* indices, int64_t count, const int32_t* sources) const {
+  return {.geometry = geometry_,
+          .count = count,
+          .checkpoint = checkpoint_view(),
+          .window = window_view(),
+          .pool = selection(indices),
+          .source_index = sources};
+}
+
 Status Pool::check_indices(const int32_t* indices, int64_t count, void* stream) const {
   std::vector<int32_t> slots(static_cast<size_t>(count));
   LQ_RETURN_IF_ERROR(backend_->copy_to_host(slots.data(), indices, slots.size() * sizeof(int32_t), stream));

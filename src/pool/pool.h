@@ -90,6 +90,9 @@ class Pool {
   // A step of the sequences of `indices`: with a gate rule, tokens and an output that are still to be filled in.
   StepPlan step_plan(const int32_t* indices, int64_t count) const;
 
+  // A reset of the slots `indices`, or a copy into them from `sources`.
+  SlotPlan slot_plan(const int32_t* indices, int64_t count, const int32_t* sources = nullptr) const;
+
   // Fails when two entries of `indices` name the same slot.
   Status check_indices(const int32_t* indices, int64_t count, void* stream) const;
 

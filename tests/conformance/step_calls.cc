@@ -161,12 +161,22 @@ lq_status StepArguments::enqueue(const Pool& pool) const {
   return lq_step_inplace(pool.get(), &indices, &token, &params, &o, nullptr);
 }
 
-void StepArguments::step(const MirroredPool& pool) {
+template <class Call>
+void StepArguments::with_copies(const MirroredPool& pool, const Call& call) {
   pool.upload();
   mirrors_.upload();
-  check(enqueue(pool.pool()));
+  check(call());
   mirrors_.download();
   pool.download();
+}
+
+void StepArguments::step(const MirroredPool& pool) {
+  with_copies(pool, [&] { return enqueue(pool.pool()); });
+}
+
+void StepArguments::step_flush(const MirroredPool& pool, const lq_tensor& q0) {
+  with_copies(pool,
+              [&] { return lq_step_flush_inplace(pool.pool().get(), &indices, &token, &params, &q0, &o, nullptr); });
 }
 
 void fill_slot(const MirroredPool& pool, int64_t slot, const judge::StepInputs& inputs, int64_t item) {

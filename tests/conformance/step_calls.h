@@ -53,6 +53,9 @@ std::vector<Bfloat16> packed_rows(const judge::StepInputs& inputs);
 
 // Arguments of an in-place step: position i takes token i of `inputs`, whose batch is the number of indices.
 class StepArguments {
+  template <class Call>
+  void with_copies(const MirroredPool& pool, const Call& call);
+
   judge::StepInputs tokens_;
   std::vector<int32_t> index_values_;
   std::vector<Bfloat16> mixed_;
@@ -67,6 +70,7 @@ class StepArguments {
   // The call alone, and with all copies of pool and arguments around it.
   lq_status enqueue(const Pool& pool) const;
   void step(const MirroredPool& pool);
+  void step_flush(const MirroredPool& pool, const lq_tensor& q0);
 
   std::vector<Bfloat16> output;  // [n, H, V], bytes of 0xFF to begin with
   lq_tensor indices;
