@@ -14,26 +14,12 @@
 #include <vector>
 
 #include "command.h"
-#include "definition_options.h"
 #include "failure.h"
 #include "json_output.h"
+#include "verify.h"
 
 namespace leapquant::cli {
 namespace {
-
-struct VerifyOptions {
-  std::string backend;
-  std::string gate = "kda";
-  std::vector<int64_t> batches = {16, 32, 64, 128, 256, 512};
-  Geometry geometry;
-  std::vector<std::string> families;  // empty: see default_families
-  uint64_t seed = 0;
-  int64_t programs = 0;
-  int threads = 0;
-  std::string json;
-  DefinitionOptions definition;
-  std::string data;
-};
 
 struct Row {
   judge::Family family;
@@ -45,21 +31,6 @@ struct Row {
 std::vector<std::string> default_families(Gate gate) {
   if (gate == Gate::kGdn) return {"structured", "second", "random"};
   return {"structured", "second", "random", "trained"};
-}
-
-Geometry requested_geometry(const VerifyOptions& options) {
-  Geometry geometry = options.geometry;
-  geometry.gate = options.gate == "gdn" ? Gate::kGdn : Gate::kKda;
-  geometry.num_key_heads = geometry.num_heads;
-  return geometry_or(options.definition, geometry);
-}
-
-// How many seeds it takes until so many programs are judged; at least one.
-int64_t seeds_of(const VerifyOptions& options, const Geometry& geometry, const std::vector<int64_t>& batches,
-                 int64_t families) {
-  const int64_t items = std::accumulate(batches.begin(), batches.end(), int64_t{0});
-  const int64_t per_seed = families * items * geometry.num_heads;
-  return std::max<int64_t>(1, (options.programs + per_seed - 1) / per_seed);
 }
 
 const char* verdict(const judge::Judgement& judgement) { return judgement.passes() ? "pass" : "FAIL"; }
@@ -106,7 +77,8 @@ nlohmann::ordered_json to_json(const VerifyOptions& options, const lq_context_in
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   for (const Row& row : rows) results.push_back(to_json(row, geometry));
   const judge::Judgement total = total_of(rows);
-  return {{"backend", context.backend},
+  return {{"op", "flush"},
+          {"backend", context.backend},
           {"gate", gate_name(geometry.gate)},
           {"target", context.target},
           {"seed", options.seed},
@@ -123,11 +95,6 @@ void print_total(const std::vector<Row>& rows, int64_t seeds) {
              seeds == 1 ? "seed" : "seeds", total.over, total.worst_ratio, total.averaged_ratio);
 }
 
-// The threads of the judge are free; those of a backend are its own limit, and the reference has one.
-Context make_context(const VerifyOptions& options) {
-  return Context(options.backend, options.backend == "ref" ? 0 : options.threads);
-}
-
 // One family and batch size, over all seeds.
 Row verify_row(const Context& context, const VerifyOptions& options, const judge::FamilyRequest& first, int64_t seeds) {
   Row row{first.family, first.batch, {}};
@@ -139,16 +106,17 @@ Row verify_row(const Context& context, const VerifyOptions& options, const judge
   return row;
 }
 
-void verify(const VerifyOptions& options) {
+void verify_flush(const VerifyOptions& options) {
   const Geometry geometry = requested_geometry(options);
   const std::vector<int64_t> batches = batches_or(options.definition, options.batches);
   std::vector<judge::Family> families;
-  for (const std::string& name : options.families.empty() ? default_families(geometry.gate) : options.families) {
+  for (const std::string& name : families_or(options, default_families(geometry.gate))) {
     families.push_back(input_or_fail(judge::parse_family(name)));
   }
   const Context context = make_context(options);
   context.require(judge::public_geometry(geometry));
-  const int64_t seeds = seeds_of(options, geometry, batches, std::ssize(families));
+  const int64_t items = std::accumulate(batches.begin(), batches.end(), int64_t{0});
+  const int64_t seeds = seeds_of(options, std::ssize(families) * items * geometry.num_heads);
 
   const bool table = options.json != "-";  // stdout holds one of the two
   std::vector<Row> rows;
@@ -166,15 +134,22 @@ void verify(const VerifyOptions& options) {
   if (!pass) throw Exit{kExitOverBound};
 }
 
+void verify(const VerifyOptions& options) { options.op == "step" ? verify_step(options) : verify_flush(options); }
+
 constexpr const char* kFooter = R"(
-A program passes when the error of its decoded state is at most 1.01 times the reference's, or, where the reference is
+A program of the flush passes when the error of its decoded state is at most 1.01 times the reference's, or, where the reference is
 almost exact, at most 0.1 % of the state's mean magnitude. "worst ratio" is the largest of the programs, "averaged" that
 of errors averaged over the batch, as published; "over" counts programs beyond the bound, and decides. A ratio of 0
 means that no program came under the relative bound. With --programs a row holds its programs of all seeds: --seed and
 those that follow it.
 
+A program of the step passes when every element of every result is as near to the formula in double as its format
+allows, and 1e-5 of the terms' magnitude: the columns show the largest share of that 1e-5, 1 being the bound.
+
 Examples:
   leapquant verify
+  leapquant verify --op step
+  leapquant verify --op step --gate-function given --heads 12 --rank 8 --batch 16
   leapquant verify --batch 16 --family structured,trained
   leapquant verify --programs 1000000 --batch 64 --family structured,second,random,trained,policy
   leapquant verify --backend ref --heads 12 --rank 8 --batch 16,32 --json verify.json
@@ -184,9 +159,15 @@ Examples:
 
 void register_verify(CLI::App& app) {
   auto options = std::make_shared<VerifyOptions>();
-  CLI::App* const command = app.add_subcommand("verify", "Judge the accuracy of a backend's flush");
+  CLI::App* const command = app.add_subcommand("verify", "Judge the accuracy of a backend's flush or step");
   command->footer(kFooter);
   command->add_option("--backend", options->backend, "Backend to verify (see leapquant info); default: the first");
+  CLI::Option* const op =
+      command->add_option("--op", options->op, "Operation to verify")->check(CLI::IsMember({"flush", "step"}));
+  command
+      ->add_option("--gate-function", options->gate_functions,
+                   "Gates of a step, separated by commas: softplus, bounded, given")
+      ->delimiter(',');
   CLI::Option* const gate =
       command->add_option("--gate", options->gate, "Gate of the layer")->check(CLI::IsMember({"kda", "gdn"}));
   CLI::Option* const batch = command->add_option("--batch", options->batches, "Batch sizes, separated by commas")
@@ -195,10 +176,10 @@ void register_verify(CLI::App& app) {
   CLI::Option* const heads = command->add_option("--heads", options->geometry.num_heads, "Heads of a sequence");
   CLI::Option* const rank = command->add_option("--rank", options->geometry.rank, "Rank-1 factors of a checkpoint");
   command
-      ->add_option(
-          "--family", options->families,
-          "Input families, separated by commas: structured, second, random, trained (kda), policy; default: all "
-          "but policy")
+      ->add_option("--family", options->families,
+                   "Input families, separated by commas. Flush: structured, second, random, trained (kda; these are "
+                   "the default), policy; "
+                   "step: structured, next, random (default)")
       ->delimiter(',');
   command->add_option("--seed", options->seed, "Seed of the inputs");
   command
@@ -209,7 +190,7 @@ void register_verify(CLI::App& app) {
       ->check(CLI::Range(0, 1024));
   command->add_option("--json", options->json,
                       "Write the figures to this file; - for the standard output, without the table");
-  add_definition_options(*command, options->definition, {gate, heads, rank}, batch);
+  add_definition_options(*command, options->definition, {op, gate, heads, rank}, batch);
   command->add_option("--data", options->data, "Folder that holds kda_trajectory.safetensors");
   for (CLI::Option* const option : command->get_options()) option->capture_default_str();
   command->callback([options] { verify(*options); });

@@ -3,8 +3,9 @@
  * leapquant: the C interface.
  *
  * LeapQuant keeps the recurrent state of a linear-attention layer as a quantized checkpoint plus a window of buffered
- * rank-1 updates. This interface flushes windows into new checkpoints, on tensors that the caller holds or in a pool of
- * slots. docs/format.md describes the bytes and the formulas; the step numbers below refer to it.
+ * rank-1 updates. This interface steps: one token's output, and its entry for the window; and flushes windows into new
+ * checkpoints, on tensors that the caller holds or in a pool of slots. docs/format.md describes the bytes and the
+ * formulas; the step numbers below refer to it.
  *
  * Conventions
  *  - Every function returns an lq_status and never throws, prints or aborts. On any status but LQ_OK nothing was
@@ -12,7 +13,7 @@
  *  - One context may be used by several threads at a time; its calls then run one after another. Calls on one pool must
  *    be ordered by the caller.
  *  - `stream` is the backend's queue: NULL on CPU backends, where every call has finished when it returns; a
- *    cudaStream_t on "cuda", where NULL is the legacy default stream and flushes only enqueue.
+ *    cudaStream_t on "cuda", where NULL is the legacy default stream and steps and flushes only enqueue.
  *  - Tensor names are the wire names of the format: see lq_checkpoint and lq_window.
  */
 #ifndef LEAPQUANT_LEAPQUANT_H_
@@ -200,6 +201,68 @@ LQ_API lq_status lq_flush(lq_context* context, const lq_geometry* geometry, cons
                           const lq_window* window, const lq_tensor* q0, const lq_checkpoint* result, uint32_t flags,
                           void* stream);
 
+/* ---- step ------------------------------------------------------------------------------------------------------ */
+
+/* How the log-gate g of a key channel comes about (format.md, T2). */
+typedef enum lq_gate_function {
+  LQ_GATE_SOFTPLUS = 0, /* -exp(A_log) softplus(a + dt_bias) */
+  LQ_GATE_BOUNDED = 1,  /* lower_bound sigmoid(exp(A_log) (a + dt_bias)) */
+  LQ_GATE_GIVEN = 2     /* log_gate of the token, as it stands */
+} lq_gate_function;
+
+/* Options of a step. Begin with LQ_STEP_PARAMS_DEFAULT: later versions add members at the end, and `size` tells which
+ * ones the caller knows. */
+typedef struct lq_step_params {
+  uint32_t size; /* sizeof(lq_step_params) */
+  lq_gate_function gate_function;
+  float lower_bound; /* LQ_GATE_BOUNDED: finite, below 0; otherwise not looked at */
+  uint32_t flags;    /* 0 */
+} lq_step_params;
+
+#define LQ_STEP_PARAMS_DEFAULT \
+  { sizeof(lq_step_params), LQ_GATE_SOFTPLUS, -5.0f, 0 }
+
+/* One token of each of B sequences, H programs each. Query, key and value come as one packed row per sequence or as
+ * three tensors, gates as pre-activations or given; tensors that are not used are zero. All may be strided over batch
+ * and head; the inner dimension is contiguous. Nothing is normalised: T1 does that. */
+typedef struct lq_token {
+  lq_tensor mixed;    /* bfloat16 [B, 2 H_k K + H V]: queries of the key heads, their keys, values of the heads */
+  lq_tensor qx;       /* bfloat16 [B, H_k, K]   query, where there is no `mixed` */
+  lq_tensor kx;       /* bfloat16 [B, H_k, K]   key */
+  lq_tensor vx;       /* bfloat16 [B, H, V]     value */
+  lq_tensor a;        /* bfloat16 [B, H, K]     gate pre-activations, unless the gate is given */
+  lq_tensor b;        /* bfloat16 [B, H]        beta pre-activations */
+  lq_tensor A_log;    /* float32  [H]           contiguous; unless the gate is given */
+  lq_tensor dt_bias;  /* float32  [H, K]        contiguous; unless the gate is given */
+  lq_tensor log_gate; /* float32  [B, H, K]     natural logarithm of the gate, <= 0; only LQ_GATE_GIVEN */
+} lq_token;
+
+/* What a functional step gives. */
+typedef struct lq_step_result {
+  lq_tensor o;        /* bfloat16 [B, H, V]  output */
+  lq_tensor k_row;    /* bfloat16 [B, H, K]  entry h of kbuf */
+  lq_tensor u_row;    /* bfloat16 [B, H, V]  entry h of ubuf */
+  lq_tensor g_row;    /* float16  [B, H, K]  KDA only: entry h of gbuf */
+  lq_tensor w_new;    /* float32  [B, H, L]  `w`, and 1 at entry h */
+  lq_tensor pcum_new; /* float32  [B, H, K]  KDA only: takes the place of pcum */
+  lq_tensor p_new;    /* float32  [B, H]     GDN only: takes the place of p */
+} lq_step_result;
+
+/* Steps every program of a batch by one token, from `checkpoint` and the first h entries of `window`. What the rows
+ * from h on hold is not looked at, and neither are the rows of an entry of weight 0, its gate aside.
+ *
+ *   h       int32 [B, H], may be strided: occupied entries, 0 to L - 1. A backend on host memory refuses any other.
+ *   params  NULL: LQ_STEP_PARAMS_DEFAULT.
+ *   result  contiguous tensors that overlap no input and not one another.
+ *
+ * Checkpoint and window are strided as in lq_flush. B is taken from `codes` and is at least 1. Non-finite inputs of a
+ * program make that program's results non-finite, and no other. Allocates and synchronises as lq_step_inplace does. A
+ * backend without the step refuses it (LQ_UNSUPPORTED), by name.
+ */
+LQ_API lq_status lq_step(lq_context* context, const lq_geometry* geometry, const lq_checkpoint* checkpoint,
+                         const lq_window* window, const lq_tensor* h, const lq_token* token,
+                         const lq_step_params* params, const lq_step_result* result, void* stream);
+
 /* ---- pool ------------------------------------------------------------------------------------------------------ */
 
 typedef enum lq_layout {
@@ -281,13 +344,61 @@ LQ_API lq_status lq_pool_view(const lq_pool* pool, lq_pool_tensors* tensors);
  */
 LQ_API lq_status lq_flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_tensor* q0, void* stream);
 
+/* Steps the sequences of the slots in `idx` by one token, in place: writes the output rows, appends an entry to each
+ * window, and counts it. Position i of `idx` takes row i of the token's tensors and of `o`.
+ *
+ *   idx     int32 [n], contiguous, on the pool's device. Entries <= 0 mean "no sequence": their output rows are zero.
+ * So is that of an entry beyond the pool, which touches nothing and is recorded in the error word. n may be 0 or exceed
+ * the number of slots. Duplicates are the caller's error: see lq_pool_check_indices. token   B is n. On the pool's
+ * device; overlaps nothing of the pool. params  NULL: LQ_STEP_PARAMS_DEFAULT. o       bfloat16 [n, H, V], contiguous,
+ * on the pool's device; overlaps nothing else.
+ *
+ * A counter from 0 to L - 1 is the number of occupied entries; the new one goes behind them, and the counter grows by
+ * one. A counter of L means that a flush has emptied the window: the new entry is its first, and the counter becomes 1.
+ * Of two kinds of window a program's step leaves every byte as it was, writes a zero output row, and records the
+ * position in the error word: one with a counter of L whose last weight is not 0 was never flushed
+ * (LQ_ERROR_UNFLUSHED), and a counter below 0 or above L is none (LQ_ERROR_COUNTER). A step whose results are not
+ * finite is carried out and recorded (LQ_ERROR_NONFINITE).
+ *
+ * No allocation (the reference backend aside), no synchronisation. On a GPU backend the call only enqueues, and idx,
+ * token, o and the pool must stay alive until it has run (for a captured graph: as long as the graph).
+ */
+LQ_API lq_status lq_step_inplace(lq_pool* pool, const lq_tensor* idx, const lq_token* token,
+                                 const lq_step_params* params, const lq_tensor* o, void* stream);
+
+/* lq_step_inplace and then lq_flush_inplace, with the same bits and the same records in the error word: what the step
+ * has made due is flushed at once, so that an engine makes one call a layer and token. (A window that the step found
+ * full and not flushed is due as well; its token is not in it.) All arguments are checked before anything is written.
+ * `q0` is that of lq_flush_inplace, and does not overlap `o`. */
+LQ_API lq_status lq_step_flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_token* token,
+                                       const lq_step_params* params, const lq_tensor* q0, const lq_tensor* o,
+                                       void* stream);
+
+/* Gives the slots in `idx` the bytes of a new pool's: a zero state, an empty window, counters 0. Indices as in
+ * lq_flush_inplace; duplicates are harmless. Allocates and synchronises as that does. A backend without it refuses it
+ * (LQ_UNSUPPORTED), by name. */
+LQ_API lq_status lq_pool_reset_slots(lq_pool* pool, const lq_tensor* idx, void* stream);
+
+/* Copies slot src[i] to slot dst[i], for all i, byte for byte: checkpoint, window and counters. For forks of a sequence
+ * and for prefix caches.
+ *
+ *   src, dst  int32 [n], contiguous, on the pool's device. A pair with an index <= 0 is skipped; one with an index
+ * beyond the pool is skipped and recorded in the error word. A slot of `dst` stands there once and nowhere in `src`:
+ *             other lists are refused on host memory, which takes n * n comparisons; elsewhere they are the caller's
+ *             error.
+ *
+ * Bytes between the regions of the padded layout are not copied. Allocates and synchronises as lq_flush_inplace does. A
+ * backend without it refuses it (LQ_UNSUPPORTED), by name. */
+LQ_API lq_status lq_pool_copy_slots(lq_pool* pool, const lq_tensor* src, const lq_tensor* dst, void* stream);
+
 /* Reports duplicate entries of `idx` as LQ_INVALID_ARGUMENT, naming the first two positions. Synchronises. */
 LQ_API lq_status lq_pool_check_indices(lq_pool* pool, const lq_tensor* idx, void* stream);
 
 /* Kinds of trouble that in-place calls meet in the data; they never stop the call. */
 typedef enum lq_pool_error_kind {
   LQ_ERROR_INDEX = 0,     /* an index beyond the pool */
-  LQ_ERROR_NONFINITE = 1, /* a flush whose state or start basis holds NaN or Inf: so does the new checkpoint */
+  LQ_ERROR_NONFINITE = 1, /* a flush whose state or start basis holds NaN or Inf: so does the new checkpoint; or a step
+                             whose output, update or log-decay is NaN or Inf */
   LQ_ERROR_UNFLUSHED = 2, /* a step met a full window that was not flushed */
   LQ_ERROR_COUNTER = 3,   /* a step met a counter below 0 or above L */
   LQ_ERROR_KIND_COUNT = 4

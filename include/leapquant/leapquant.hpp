@@ -37,6 +37,8 @@ inline void check(lq_status status) {
 
 inline constexpr lq_device kCpuDevice{LQ_DEVICE_CPU, 0};
 
+inline constexpr lq_step_params kStepDefaults = LQ_STEP_PARAMS_DEFAULT;
+
 // A contiguous tensor over memory of the caller.
 inline lq_tensor tensor(void* data, lq_dtype dtype, std::initializer_list<int64_t> shape,
                         lq_device device = kCpuDevice) {
@@ -76,6 +78,13 @@ class Context {
     check(lq_flush(get(), &geometry, &checkpoint, &window, &q0, &result, flags, stream));
   }
 
+  // See lq_step.
+  void step(const lq_geometry& geometry, const lq_checkpoint& checkpoint, const lq_window& window, const lq_tensor& h,
+            const lq_token& token, const lq_step_result& result, const lq_step_params& params = kStepDefaults,
+            void* stream = nullptr) const {
+    check(lq_step(get(), &geometry, &checkpoint, &window, &h, &token, &params, &result, stream));
+  }
+
  private:
   struct Destroy {
     void operator()(lq_context* context) const noexcept { lq_context_destroy(context); }
@@ -83,7 +92,7 @@ class Context {
   std::unique_ptr<lq_context, Destroy> context_;
 };
 
-// A pool of slots. See lq_pool_create and lq_flush_inplace.
+// A pool of slots. See lq_pool_create, lq_step_inplace and lq_flush_inplace.
 class Pool {
  public:
   Pool(const Context& context, const lq_pool_options& options) {
@@ -106,6 +115,26 @@ class Pool {
 
   void flush_inplace(const lq_tensor& idx, const lq_tensor& q0, void* stream = nullptr) const {
     check(lq_flush_inplace(get(), &idx, &q0, stream));
+  }
+
+  // See lq_step_inplace.
+  void step_inplace(const lq_tensor& idx, const lq_token& token, const lq_tensor& o,
+                    const lq_step_params& params = kStepDefaults, void* stream = nullptr) const {
+    check(lq_step_inplace(get(), &idx, &token, &params, &o, stream));
+  }
+
+  // See lq_step_flush_inplace.
+  void step_flush_inplace(const lq_tensor& idx, const lq_token& token, const lq_tensor& q0, const lq_tensor& o,
+                          const lq_step_params& params = kStepDefaults, void* stream = nullptr) const {
+    check(lq_step_flush_inplace(get(), &idx, &token, &params, &q0, &o, stream));
+  }
+
+  void reset_slots(const lq_tensor& idx, void* stream = nullptr) const {
+    check(lq_pool_reset_slots(get(), &idx, stream));
+  }
+
+  void copy_slots(const lq_tensor& src, const lq_tensor& dst, void* stream = nullptr) const {
+    check(lq_pool_copy_slots(get(), &src, &dst, stream));
   }
 
   void check_indices(const lq_tensor& idx, void* stream = nullptr) const {

@@ -31,6 +31,7 @@ static_assert(static_cast<int>(Code::kInternal) == LQ_INTERNAL && static_cast<in
 static_assert(static_cast<int>(DType::kFloat32) == LQ_FLOAT32 && static_cast<int>(DType::kInt8) == LQ_INT8);
 static_assert(static_cast<int>(DeviceType::kCuda) == LQ_DEVICE_CUDA);
 static_assert(static_cast<int>(Gate::kGdn) == LQ_GATE_GDN && static_cast<int>(Layout::kPadded) == LQ_LAYOUT_PADDED);
+static_assert(static_cast<int>(GateFunction::kGiven) == LQ_GATE_GIVEN);
 static_assert(kErrorKindCount == LQ_ERROR_KIND_COUNT && kMaxDims == LQ_MAX_DIMS);
 
 // A fixed buffer: to report a failed allocation must not allocate.
@@ -145,6 +146,48 @@ Status flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_tensor* q0, v
   if (!plan.ok()) return plan.status();
   if (plan.value().batch == 0) return {};
   return pool->pool->backend().flush(plan.value(), stream);
+}
+
+Status step(lq_context* context, const StepRequest& request, void* stream) {
+  LQ_RETURN_IF_ERROR(require(context, "context"));
+  const Result<StepPlan> plan = plan_step(*context->backend, request);
+  if (!plan.ok()) return plan.status();
+  return context->backend->step(plan.value(), stream);
+}
+
+Status step_inplace(lq_pool* pool, const lq_tensor* idx, const lq_token* token, const lq_step_params* params,
+                    const lq_tensor* o, void* stream) {
+  LQ_RETURN_IF_ERROR(require(pool, "pool"));
+  const Result<StepPlan> plan = plan_step_inplace(*pool->pool, idx, token, params, o);
+  if (!plan.ok()) return plan.status();
+  if (plan.value().batch == 0) return {};
+  return pool->pool->backend().step(plan.value(), stream);
+}
+
+Status step_flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_token* token, const lq_step_params* params,
+                          const lq_tensor* q0, const lq_tensor* o, void* stream) {
+  LQ_RETURN_IF_ERROR(require(pool, "pool"));
+  const Result<StepFlushPlans> plans = plan_step_flush_inplace(*pool->pool, idx, token, params, q0, o);
+  if (!plans.ok()) return plans.status();
+  if (plans.value().step.batch == 0) return {};
+  LQ_RETURN_IF_ERROR(pool->pool->backend().step(plans.value().step, stream));
+  return pool->pool->backend().flush(plans.value().flush, stream);
+}
+
+Status reset_slots(lq_pool* pool, const lq_tensor* idx, void* stream) {
+  LQ_RETURN_IF_ERROR(require(pool, "pool"));
+  const Result<SlotPlan> plan = plan_reset(*pool->pool, idx);
+  if (!plan.ok()) return plan.status();
+  if (plan.value().count == 0) return {};
+  return pool->pool->backend().reset_slots(plan.value(), stream);
+}
+
+Status copy_slots(lq_pool* pool, const lq_tensor* src, const lq_tensor* dst, void* stream) {
+  LQ_RETURN_IF_ERROR(require(pool, "pool"));
+  const Result<SlotPlan> plan = plan_copy(*pool->pool, src, dst);
+  if (!plan.ok()) return plan.status();
+  if (plan.value().count == 0) return {};
+  return pool->pool->backend().copy_slots(plan.value(), stream);
 }
 
 Status check_indices(lq_pool* pool, const lq_tensor* idx, void* stream) {
@@ -312,6 +355,14 @@ lq_status lq_flush(lq_context* context, const lq_geometry* geometry, const lq_ch
   return api::guarded([&] { return api::flush(context, {geometry, checkpoint, window, q0, result, flags}, stream); });
 }
 
+lq_status lq_step(lq_context* context, const lq_geometry* geometry, const lq_checkpoint* checkpoint,
+                  const lq_window* window, const lq_tensor* h, const lq_token* token, const lq_step_params* params,
+                  const lq_step_result* result, void* stream) {
+  return api::guarded([&] {
+    return api::step(context, {geometry, checkpoint, window, h, token, params, result}, stream);
+  });
+}
+
 lq_status lq_pool_size(const lq_geometry* geometry, lq_layout layout, int64_t num_slots, lq_pool_sizes* sizes) {
   return api::guarded([&] { return api::size_pool(geometry, layout, num_slots, sizes); });
 }
@@ -332,6 +383,24 @@ lq_status lq_pool_view(const lq_pool* pool, lq_pool_tensors* tensors) {
 
 lq_status lq_flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_tensor* q0, void* stream) {
   return api::guarded([&] { return api::flush_inplace(pool, idx, q0, stream); });
+}
+
+lq_status lq_step_inplace(lq_pool* pool, const lq_tensor* idx, const lq_token* token, const lq_step_params* params,
+                          const lq_tensor* o, void* stream) {
+  return api::guarded([&] { return api::step_inplace(pool, idx, token, params, o, stream); });
+}
+
+lq_status lq_step_flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_token* token,
+                                const lq_step_params* params, const lq_tensor* q0, const lq_tensor* o, void* stream) {
+  return api::guarded([&] { return api::step_flush_inplace(pool, idx, token, params, q0, o, stream); });
+}
+
+lq_status lq_pool_reset_slots(lq_pool* pool, const lq_tensor* idx, void* stream) {
+  return api::guarded([&] { return api::reset_slots(pool, idx, stream); });
+}
+
+lq_status lq_pool_copy_slots(lq_pool* pool, const lq_tensor* src, const lq_tensor* dst, void* stream) {
+  return api::guarded([&] { return api::copy_slots(pool, src, dst, stream); });
 }
 
 lq_status lq_pool_check_indices(lq_pool* pool, const lq_tensor* idx, void* stream) {

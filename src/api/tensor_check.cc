@@ -86,11 +86,7 @@ bool overlap(const TensorView& a, const TensorView& b) {
          base_a + range_a.begin < base_b + range_b.end && base_b + range_b.begin < base_a + range_a.end;
 }
 
-Status check_absent(const lq_tensor& tensor, const char* name, Gate gate) {
-  if (tensor.data == nullptr && tensor.dtype == LQ_DTYPE_NONE) return {};
-  return invalid_argument(
-      fmt::format("tensor '{}': expected none for gate {}, got one; leave it zero", name, gate_name(gate)));
-}
+bool is_absent(const lq_tensor& tensor) { return tensor.data == nullptr && tensor.dtype == LQ_DTYPE_NONE; }
 
 }  // namespace
 
@@ -114,7 +110,14 @@ TensorView Checker::tensor(const char* name, const lq_tensor& tensor, DType dtyp
 }
 
 void Checker::absent(const char* name, const lq_tensor& tensor, Gate gate) {
-  if (status_.ok()) status_ = check_absent(tensor, name, gate);
+  if (!status_.ok() || is_absent(tensor)) return;
+  absent(name, tensor, fmt::format("for gate {}", gate_name(gate)).c_str());
+}
+
+void Checker::absent(const char* name, const lq_tensor& tensor, const char* choice) {
+  if (!status_.ok() || is_absent(tensor)) return;
+  status_ =
+      invalid_argument(fmt::format("tensor '{}{}': expected none {}, got one; leave it zero", prefix_, name, choice));
 }
 
 }  // namespace leapquant::api

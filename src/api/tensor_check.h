@@ -44,12 +44,14 @@ class Checker {
 
   // A tensor of the other gate, which must not be there.
   void absent(const char* name, const lq_tensor& tensor, Gate gate);
+  // One that a choice of the caller, put into words, leaves no use for.
+  void absent(const char* name, const lq_tensor& tensor, const char* choice);
 
   const Status& status() const { return status_; }
   std::span<const Named> seen() const { return {seen_.data(), count_}; }
 
  private:
-  static constexpr size_t kMostTensors = 12;  // of one call: checkpoint 5, window 5, q0
+  static constexpr size_t kMostTensors = 20;  // of one call: checkpoint 5, window 5, h, token 7
 
   Device device_;
   const char* prefix_;

@@ -6,89 +6,16 @@
 #include <span>
 #include <string>
 
+#include "api/program_check.h"
 #include "api/tensor_check.h"
 
 namespace leapquant::api {
 namespace {
 
-constexpr int64_t kLargestBatch = int64_t{1} << 24;
 constexpr int64_t kLargestIndexCount = (int64_t{1} << 31) - 1;
-
-template <class T>
-Strided<T> strided(const TensorView& tensor) {
-  return {static_cast<T*>(tensor.data), tensor.strides[0], tensor.strides[1]};
-}
-
-// `contiguous_from` 0 asks for fully contiguous tensors, 2 frees batch and head; factors may also be strided by rank.
-CheckpointView check_checkpoint(Checker& checker, const lq_checkpoint& checkpoint, const Geometry& geometry,
-                                int64_t batch, bool strided_allowed) {
-  const int64_t h = geometry.num_heads;
-  const int inner = strided_allowed ? 2 : 0;
-  const int factor_inner = strided_allowed ? 3 : 0;
-  const TensorView codes =
-      checker.tensor("codes", checkpoint.codes, DType::kInt8, {batch, h, geometry.value_dim, geometry.key_dim}, inner);
-  const TensorView s_k = checker.tensor("s_k", checkpoint.s_k, DType::kFloat32, {batch, h, geometry.key_dim}, inner);
-  const TensorView s_v = checker.tensor("s_v", checkpoint.s_v, DType::kFloat32, {batch, h, geometry.value_dim}, inner);
-  const TensorView u =
-      checker.tensor("u", checkpoint.u, DType::kFloat16, {batch, h, geometry.rank, geometry.key_dim}, factor_inner);
-  const TensorView q =
-      checker.tensor("q", checkpoint.q, DType::kFloat16, {batch, h, geometry.rank, geometry.value_dim}, factor_inner);
-  return {.codes = strided<int8_t>(codes),
-          .key_scale = strided<float>(s_k),
-          .value_scale = strided<float>(s_v),
-          .key_factor = strided<Half>(u),
-          .value_factor = strided<Half>(q),
-          .key_factor_row = u.strides[2],
-          .value_factor_row = q.strides[2]};
-}
-
-WindowView check_window(Checker& checker, const lq_window& window, const Geometry& geometry, int64_t batch) {
-  const int64_t h = geometry.num_heads;
-  const int64_t l = geometry.window;
-  WindowView view{.window_key = strided<Bfloat16>(
-                      checker.tensor("kbuf", window.kbuf, DType::kBfloat16, {batch, h, l, geometry.key_dim}, 2)),
-                  .window_update = strided<Bfloat16>(
-                      checker.tensor("ubuf", window.ubuf, DType::kBfloat16, {batch, h, l, geometry.value_dim}, 2)),
-                  .window_weight = strided<float>(checker.tensor("w", window.w, DType::kFloat32, {batch, h, l}, 2)),
-                  .window_gate = {},
-                  .log_decay = {},
-                  .decay = {}};
-  if (geometry.gate == Gate::kKda) {
-    view.window_gate =
-        strided<Half>(checker.tensor("gbuf", window.gbuf, DType::kFloat16, {batch, h, l, geometry.key_dim}, 2));
-    view.log_decay =
-        strided<float>(checker.tensor("pcum", window.pcum, DType::kFloat32, {batch, h, geometry.key_dim}, 2));
-    checker.absent("p", window.p, geometry.gate);
-  } else {
-    view.decay = strided<float>(checker.tensor("p", window.p, DType::kFloat32, {batch, h}, 2));
-    checker.absent("gbuf", window.gbuf, geometry.gate);
-    checker.absent("pcum", window.pcum, geometry.gate);
-  }
-  return view;
-}
-
-Result<int64_t> batch_of(const lq_tensor& codes) {
-  if (codes.dtype == LQ_DTYPE_NONE || codes.ndim < 1 || codes.ndim > LQ_MAX_DIMS) {
-    return invalid_argument("tensor 'codes': expected int8 [batch, heads, value_dim, key_dim], got no such tensor");
-  }
-  if (codes.shape[0] < 1 || codes.shape[0] > kLargestBatch) {
-    return invalid_argument(
-        fmt::format("tensor 'codes': expected a batch between 1 and {}, got {}", kLargestBatch, codes.shape[0]));
-  }
-  return codes.shape[0];
-}
 
 TensorView check_start_basis(Checker& checker, const lq_tensor& q0, const Geometry& geometry) {
   return checker.tensor("q0", q0, DType::kFloat32, {geometry.value_dim, geometry.rank}, 0);
-}
-
-// Results overlap neither inputs nor one another.
-Status check_results(std::span<const Named> inputs, std::span<const Named> results) {
-  for (size_t i = 0; i < results.size(); ++i) {
-    for (const Named& input : inputs) LQ_RETURN_IF_ERROR(check_disjoint(results[i], "result.", input, ""));
-    for (size_t j = 0; j < i; ++j) LQ_RETURN_IF_ERROR(check_disjoint(results[i], "result.", results[j], "result."));
-  }
-  return {};
 }
 
 }  // namespace
@@ -178,18 +105,27 @@ Result<PoolStorage> to_storage(const Geometry& geometry, Layout layout, int64_t 
   return storage;
 }
 
-Result<TensorView> to_indices(const Pool& pool, const lq_tensor* idx) {
-  if (idx == nullptr) return invalid_argument("tensor 'idx': expected int32 [n], got NULL");
+Result<TensorView> to_indices(const Pool& pool, const lq_tensor* idx, const char* name) {
+  if (idx == nullptr) return invalid_argument(fmt::format("tensor '{}': expected int32 [n], got NULL", name));
   const bool vector = idx->ndim == 1 && idx->shape[0] >= 0 && idx->shape[0] <= kLargestIndexCount;
   if (!vector) {
     return invalid_argument(
-        fmt::format("tensor 'idx': expected int32 [n] with n between 0 and {}, got {}", kLargestIndexCount,
+        fmt::format("tensor '{}': expected int32 [n] with n between 0 and {}, got {}", name, kLargestIndexCount,
                     idx->ndim == 1 ? fmt::format("[{}]", idx->shape[0]) : fmt::format("{} dimensions", idx->ndim)));
   }
   Checker checker(pool.backend().state().device);
-  const TensorView view = checker.tensor("idx", *idx, DType::kInt32, {idx->shape[0]}, 0);
+  const TensorView view = checker.tensor(name, *idx, DType::kInt32, {idx->shape[0]}, 0);
   LQ_RETURN_IF_ERROR(checker.status());
+  LQ_RETURN_IF_ERROR(check_outside_pool(pool, {name, view}));
   return view;
+}
+
+Status check_outside_pool(const Pool& pool, const Named& tensor) {
+  Status disjoint;
+  for_each_tensor(pool.storage(), [&](const char* name, const TensorView& member) {
+    if (disjoint.ok()) disjoint = check_disjoint(tensor, "", {name, member}, "pool.");
+  });
+  return disjoint;
 }
 
 Result<FlushPlan> plan_flush_inplace(const Pool& pool, const lq_tensor* idx, const lq_tensor* start_basis) {
@@ -199,12 +135,7 @@ Result<FlushPlan> plan_flush_inplace(const Pool& pool, const lq_tensor* idx, con
   Checker checker(pool.backend().state().device);
   const TensorView basis = check_start_basis(checker, *start_basis, pool.geometry());
   LQ_RETURN_IF_ERROR(checker.status());
-  Status disjoint;
-  for_each_tensor(pool.storage(), [&](const char* name, const TensorView& member) {
-    if (disjoint.ok()) disjoint = check_disjoint({"idx", indices.value()}, "", {name, member}, "pool.");
-    if (disjoint.ok()) disjoint = check_disjoint({"q0", basis}, "", {name, member}, "pool.");
-  });
-  LQ_RETURN_IF_ERROR(disjoint);
+  LQ_RETURN_IF_ERROR(check_outside_pool(pool, {"q0", basis}));
   return pool.flush_plan(static_cast<const int32_t*>(indices.value().data), indices.value().shape[0],
                          static_cast<const float*>(basis.data));
 }

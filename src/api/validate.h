@@ -4,6 +4,7 @@
 // overlap check of the library is here, and none is made again further in.
 #pragma once
 
+#include "api/tensor_check.h"
 #include "core/tensor_view.h"
 #include "leapquant/leapquant.h"
 #include "plan/backend.h"
@@ -29,9 +30,40 @@ Result<FlushPlan> plan_flush(const Backend& backend, const FlushRequest& request
 Result<PoolStorage> to_storage(const Geometry& geometry, Layout layout, int64_t num_slots,
                                const lq_pool_tensors& tensors, Device device);
 
-// An index vector on the pool's device, and a flush of what it names.
-Result<TensorView> to_indices(const Pool& pool, const lq_tensor* idx);
+// Refuses memory that a tensor shares with a pool.
+Status check_outside_pool(const Pool& pool, const Named& tensor);
+
+// An index vector on the pool's device that overlaps nothing of the pool.
+Result<TensorView> to_indices(const Pool& pool, const lq_tensor* idx, const char* name = "idx");
+
+// A flush of what an index vector names, a reset of it, and a copy from another's slots.
 Result<FlushPlan> plan_flush_inplace(const Pool& pool, const lq_tensor* idx, const lq_tensor* start_basis);
+
+Result<SlotPlan> plan_reset(const Pool& pool, const lq_tensor* idx);
+Result<SlotPlan> plan_copy(const Pool& pool, const lq_tensor* sources, const lq_tensor* targets);
+
+// A functional step on `backend`, and one of a pool's slots.
+struct StepRequest {
+  const lq_geometry* geometry;
+  const lq_checkpoint* checkpoint;
+  const lq_window* window;
+  const lq_tensor* entries;
+  const lq_token* token;
+  const lq_step_params* params;
+  const lq_step_result* result;
+};
+Result<StepPlan> plan_step(const Backend& backend, const StepRequest& request);
+Result<StepPlan> plan_step_inplace(const Pool& pool, const lq_tensor* idx, const lq_token* token,
+                                   const lq_step_params* params, const lq_tensor* output);
+
+// A step and the flush that follows it, both validated before either runs: what is refused has changed nothing.
+struct StepFlushPlans {
+  StepPlan step;
+  FlushPlan flush;
+};
+Result<StepFlushPlans> plan_step_flush_inplace(const Pool& pool, const lq_tensor* idx, const lq_token* token,
+                                               const lq_step_params* params, const lq_tensor* start_basis,
+                                               const lq_tensor* output);
 
 // Refuses NaN and Inf in the inputs of a functional flush. Waits for the stream, and allocates.
 Status check_finite(Backend& backend, const FlushPlan& plan, void* stream);

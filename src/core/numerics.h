@@ -28,6 +28,13 @@ inline constexpr double kDependentNorm = 4e-6;
 // ... or when the second projection still took half of it: what is left then is rounding noise along earlier columns.
 inline constexpr double kSecondProjectionLoss = 0.5;
 
+// The token step (docs/format.md).
+inline constexpr float kNormFloor = 1e-6f;       // added to the squared norm of a key or query
+inline constexpr float kSoftplusLinear = 20.0f;  // softplus(x) = x from here on
+// Keys and queries beyond kLoudInput are scaled by kLoudScale before they are squared: finite inputs stay finite.
+inline constexpr float kLoudInput = 0x1p40f;
+inline constexpr float kLoudScale = 0x1p-80f;
+
 inline float to_float(Bfloat16 value) { return std::bit_cast<float>(uint32_t{value.bits} << 16); }
 
 inline float to_float(Half value) {
@@ -47,6 +54,12 @@ inline Bfloat16 to_bfloat16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if (std::isnan(value)) return {static_cast<uint16_t>((bits >> 16) | 0x40u)};
   return {static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16)};
+}
+
+// beta = bf16(sigmoid(b)). The rounding is part of the format: in double, so that no backend lands on the other side of
+// a tie.
+inline Bfloat16 beta_of(Bfloat16 input) {
+  return to_bfloat16(static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(to_float(input))))));
 }
 
 // Round to nearest, ties to even, with a double rounding never happening: from double or float alike. Values beyond the

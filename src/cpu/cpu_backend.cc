@@ -11,6 +11,9 @@
 #include "core/checkpoint_layout.h"
 #include "cpu/cpu_quota.h"
 #include "cpu/flush_kernel.h"
+#include "cpu/step_kernel.h"
+#include "cpu/step_range.h"
+#include "cpu/targets.h"
 #include "cpu/worker_pool.h"
 #include "plan/host_backend.h"
 
@@ -24,7 +27,7 @@ constexpr char kTargetVariable[] = "LQ_CPU_TARGET";
 const char* target_names() {
   static const std::string names = [] {
     std::string list;
-    for (const FlushTarget& target : flush_targets()) list += (list.empty() ? "" : ",") + target.name;
+    for (const Target& target : usable_targets()) list += (list.empty() ? "" : ",") + target.name;
     return list;
   }();
   return names.c_str();
@@ -44,10 +47,12 @@ std::optional<DueProgram> next_due(const FlushPlan& plan, int64_t n, int64_t end
 
 class CpuBackend final : public HostBackend {
  public:
-  CpuBackend(FlushTarget target, int threads)
+  CpuBackend(Target target, int threads)
       : target_(std::move(target)),
+        step_kernel_(step_kernel_of(target_)),
         workers_(threads),
         workspaces_(static_cast<size_t>(threads)),
+        step_workspaces_(static_cast<size_t>(threads)),
         state_{.name = kName, .target = target_.name, .threads = threads, .device = {}} {}
 
   const BackendState& state() const override { return state_; }
@@ -63,9 +68,16 @@ class CpuBackend final : public HostBackend {
     if (!first_due) return {};
     const int64_t first = number_of(plan, *first_due);
     const int64_t count = plan.programs() - first;
-    const FlushKernel kernel = target_.kernel(plan.geometry.rank);
+    const FlushKernel kernel = flush_kernel_of(target_, plan.geometry.rank);
     workers_.run(count, [&](int worker, int64_t begin, int64_t end) {
       flush_range(plan, kernel, first + begin, first + end, workspaces_[static_cast<size_t>(worker)]);
+    });
+    return {};
+  }
+
+  Status step(const StepPlan& plan, void* /*stream*/) override {
+    workers_.run(plan.programs(), [&](int worker, int64_t begin, int64_t end) {
+      step_range(plan, step_kernel_, begin, end, step_workspaces_[static_cast<size_t>(worker)]);
     });
     return {};
   }
@@ -99,17 +111,19 @@ class CpuBackend final : public HostBackend {
     }
   }
 
-  FlushTarget target_;
+  Target target_;
+  StepKernel step_kernel_;
   WorkerPool workers_;
-  std::vector<FlushWorkspace> workspaces_;  // one a worker
+  std::vector<FlushWorkspace> workspaces_;      // one a worker
+  std::vector<StepWorkspace> step_workspaces_;  // one a worker
   BackendState state_;
 };
 
 // The target that the options or the environment ask for, or the best one.
-Result<FlushTarget> choose_target(const BackendOptions& options) {
+Result<Target> choose_target(const BackendOptions& options) {
   const char* variable = std::getenv(kTargetVariable);
   const std::string wanted = !options.target.empty() ? options.target : variable != nullptr ? variable : "";
-  for (const FlushTarget& target : flush_targets()) {
+  for (const Target& target : usable_targets()) {
     if (wanted.empty() || wanted == target.name) return target;
   }
   return invalid_argument(fmt::format("context: target '{}' ({}) is not one of this build and machine: {}", wanted,
@@ -124,7 +138,7 @@ Result<std::unique_ptr<Backend>> create(const BackendOptions& options) {
     return invalid_argument(
         fmt::format("context: threads must be between 0 and {}, got {}", kMostThreads, options.threads));
   }
-  const Result<FlushTarget> target = choose_target(options);
+  const Result<Target> target = choose_target(options);
   if (!target.ok()) return target.status();
   const int threads = options.threads != 0 ? options.threads : std::min(available_threads(), kMostThreads);
   return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(target.value(), threads));

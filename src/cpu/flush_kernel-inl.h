@@ -21,16 +21,15 @@
 #define LQ_CPU_FLUSH_KERNEL_INL_H_
 #endif
 
-#include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "core/numerics.h"
 #include "cpu/flush_kernel.h"
 #include "cpu/lanes16-inl.h"
+#include "cpu/math16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace leapquant::cpu::HWY_NAMESPACE {
@@ -82,18 +81,9 @@ HWY_INLINE void scale_near_one(float* values, size_t count) {
   for (size_t i = 0; i < count; i += 16) store16(mul16(load16(values + i), factor), values + i);
 }
 
-// exp of a log-decay, whatever it holds. Highway's makes 0 of NaN, which would hide it, and is undefined above 104,
-// where fp32 has overflowed.
-HWY_INLINE Vector exp_decay(Vector x) {
-  const F32 df;
-  const Vector beyond = hn::Mul(x, hn::Set(df, std::numeric_limits<float>::infinity()));
-  return hn::IfThenElse(hn::Lt(x, hn::Set(df, 104.0f)), hn::Exp(df, x), beyond);
-}
-
 // What the checkpoint has seen since it was made.
 HWY_INLINE Lanes16 checkpoint_decay(Gate gate, const WindowProgram& window, size_t k) {
-  if (gate == Gate::kGdn) return set16(*window.decay);
-  return map16([](Vector x) HWY_ATTR { return exp_decay(x); }, load16(window.log_decay + k));
+  return gate == Gate::kGdn ? set16(*window.decay) : exp16(load16(window.log_decay + k));
 }
 
 template <size_t kRank>

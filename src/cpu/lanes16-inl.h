@@ -144,12 +144,32 @@ HWY_INLINE void store16(const Lanes16& value, Half* to) {
   }
 }
 
+// Rounds to bf16, ties to even. NaN stays NaN. By hand on every machine: the instruction that some have flushes
+// subnormal numbers to zero.
+HWY_INLINE void store16(const Lanes16& value, Bfloat16* to) {
+  const U32 du;
+  const hn::Rebind<uint16_t, F32> d16;
+  for (size_t i = 0; i < kParts; ++i) {
+    const auto bits = hn::BitCast(du, value.part[i]);
+    const auto upper = hn::ShiftRight<16>(bits);
+    const auto half_step = hn::Add(hn::And(upper, hn::Set(du, 1u)), hn::Set(du, 0x7FFFu));
+    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, half_step));
+    const auto number = hn::RebindMask(du, hn::Eq(value.part[i], value.part[i]));
+    const auto result = hn::IfThenElse(number, rounded, hn::Or(upper, hn::Set(du, 0x40u)));
+    hn::StoreU(hn::DemoteTo(d16, hn::BitCast(I32(), result)), d16, reinterpret_cast<uint16_t*>(to + i * kLanes));
+  }
+}
+
 HWY_INLINE Lanes16 mul16(const Lanes16& a, const Lanes16& b) {
   return map16([](Vector x, Vector y) HWY_ATTR { return hn::Mul(x, y); }, a, b);
 }
 
 HWY_INLINE Lanes16 add16(const Lanes16& a, const Lanes16& b) {
   return map16([](Vector x, Vector y) HWY_ATTR { return hn::Add(x, y); }, a, b);
+}
+
+HWY_INLINE Lanes16 sub16(const Lanes16& a, const Lanes16& b) {
+  return map16([](Vector x, Vector y) HWY_ATTR { return hn::Sub(x, y); }, a, b);
 }
 
 HWY_INLINE Lanes16 mul_add16(const Lanes16& a, const Lanes16& b, const Lanes16& c) {

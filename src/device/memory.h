@@ -48,10 +48,9 @@ class Twins {
 
   // Waits for the device's default stream and copies the contents of a twin back.
   void fetch(const lq_checkpoint& twin, const lq_checkpoint& host) const;
-
- private:
   void fetch(const lq_tensor& twin, const lq_tensor& host) const;
 
+ private:
   lq_device place_;
   std::vector<CudaMemory> memory_;
 };

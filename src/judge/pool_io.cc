@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "core/window_copy.h"
+#include "judge/program_copy.h"
+
 namespace leapquant::judge {
 namespace {
 
@@ -28,6 +31,8 @@ T* gate_data(const lq_tensor& tensor, int64_t slot, int64_t head) {
   return tensor.data == nullptr ? nullptr : program_data<T>(tensor, slot, head);
 }
 
+}  // namespace
+
 WindowProgram slot_window(const lq_pool_tensors& pool, int64_t slot, int64_t head) {
   return {.window_key = program_data<Bfloat16>(pool.kbuf, slot, head),
           .window_update = program_data<Bfloat16>(pool.ubuf, slot, head),
@@ -37,37 +42,12 @@ WindowProgram slot_window(const lq_pool_tensors& pool, int64_t slot, int64_t hea
           .decay = gate_data<float>(pool.p, slot, head)};
 }
 
-void copy_checkpoint(const Geometry& geometry, const CheckpointProgram& from, const CheckpointProgram& to) {
-  std::copy_n(from.codes, geometry.state_elements(), to.codes);
-  std::copy_n(from.key_scale, geometry.key_dim, to.key_scale);
-  std::copy_n(from.value_scale, geometry.value_dim, to.value_scale);
-  for (int64_t r = 0; r < geometry.rank; ++r) {
-    std::copy_n(from.key_factor + r * from.key_factor_row, geometry.key_dim, to.key_factor + r * to.key_factor_row);
-    std::copy_n(from.value_factor + r * from.value_factor_row, geometry.value_dim,
-                to.value_factor + r * to.value_factor_row);
-  }
-}
-
-void copy_window(const Geometry& geometry, const WindowProgram& from, const WindowProgram& to) {
-  const int64_t window = geometry.window;
-  std::copy_n(from.window_key, window * geometry.key_dim, to.window_key);
-  std::copy_n(from.window_update, window * geometry.value_dim, to.window_update);
-  std::copy_n(from.window_weight, window, to.window_weight);
-  if (geometry.gate == Gate::kGdn) {
-    *to.decay = *from.decay;
-    return;
-  }
-  std::copy_n(from.window_gate, window * geometry.key_dim, to.window_gate);
-  std::copy_n(from.log_decay, geometry.key_dim, to.log_decay);
-}
-
-}  // namespace
-
-void write_slot(const lq_pool_tensors& pool, int64_t slot, const FlushInputs& inputs, int64_t item) {
-  const Geometry& geometry = inputs.geometry;
+void write_slot(const lq_pool_tensors& pool, int64_t slot, const CheckpointTensors& checkpoint,
+                const WindowTensors& window, int64_t item) {
+  const Geometry& geometry = checkpoint.geometry;
   for (int64_t head = 0; head < geometry.num_heads; ++head) {
-    copy_checkpoint(geometry, inputs.checkpoint.view().at(item, head), slot_checkpoint(pool, geometry, slot, head));
-    copy_window(geometry, inputs.window.view().at(item, head), slot_window(pool, slot, head));
+    copy_checkpoint(geometry, checkpoint.view().at(item, head), slot_checkpoint(pool, geometry, slot, head));
+    copy_window(geometry, window.view().at(item, head), slot_window(pool, slot, head));
   }
 }
 

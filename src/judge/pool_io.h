@@ -12,7 +12,14 @@
 namespace leapquant::judge {
 
 // Writes checkpoint and window of batch item `item` into slot `slot`. Counters are left alone.
-void write_slot(const lq_pool_tensors& pool, int64_t slot, const FlushInputs& inputs, int64_t item);
+void write_slot(const lq_pool_tensors& pool, int64_t slot, const CheckpointTensors& checkpoint,
+                const WindowTensors& window, int64_t item);
+inline void write_slot(const lq_pool_tensors& pool, int64_t slot, const FlushInputs& inputs, int64_t item) {
+  write_slot(pool, slot, inputs.checkpoint, inputs.window, item);
+}
+
+// One program's window in a pool.
+WindowProgram slot_window(const lq_pool_tensors& pool, int64_t slot, int64_t head);
 
 // Sets the counters of all heads of a slot.
 void set_counters(const lq_pool_tensors& pool, int64_t slot, int32_t count);

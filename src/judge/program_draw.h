@@ -26,6 +26,10 @@ enum class Part : uint64_t {
   kRandomCheckpoint = 4,
   kRandomWindow = 5,
   kPolicy = 6,
+  kStepWindow = 7,
+  kStepToken = 8,
+  kNextToken = 9,
+  kStepConstants = 10,
 };
 
 inline RandomStream program_stream(const ProgramKey& key, Part part) {

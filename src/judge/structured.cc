@@ -9,17 +9,6 @@ namespace {
 constexpr int64_t kLoudRow = 5;  // a value row far larger than the others
 constexpr double kLoudRowFactor = 30;
 constexpr int64_t kUndecayedChannelCount = 32;
-constexpr double kStrongDecay = -200;  // added to the log-decay
-
-// What an edge multiplies the drawn numbers by. A factor of zero empties them.
-struct EdgeSizes {
-  double codes = 1;
-  double key_scale = 1;
-  double key_factor = 1;
-  double value_factor = 1;
-  double window_key = 1;
-  double window_update = 1;
-};
 
 EdgeSizes sizes_of(Edge edge) {
   switch (edge) {
@@ -27,11 +16,11 @@ EdgeSizes sizes_of(Edge edge) {
     case Edge::kRankTwo:
       return {.codes = 0, .key_factor = 0, .value_factor = 0};
     case Edge::kZero:
-      return {.codes = 0, .key_factor = 0, .value_factor = 0, .window_key = 0, .window_update = 0};
+      return kZeroSizes;
     case Edge::kTiny:
-      return {.key_scale = 1e-4, .key_factor = 1e-2, .window_update = 1e-4};
+      return kTinySizes;
     case Edge::kHuge:
-      return {.key_scale = 3e2, .key_factor = 17, .window_update = 3e2};
+      return kHugeSizes;
     case Edge::kRankOneFaintCodes:
       return {.key_scale = 1e-6, .key_factor = 0, .value_factor = 0};
     default:
@@ -86,7 +75,11 @@ Edge edge_of(const Geometry& geometry, int64_t item, int64_t head) {
 }
 
 void draw_structured_checkpoint(const Geometry& geometry, const ProgramKey& key, const CheckpointProgram& out) {
-  const EdgeSizes sizes = sizes_of(edge_of(geometry, key.item, key.head));
+  draw_sized_checkpoint(geometry, key, sizes_of(edge_of(geometry, key.item, key.head)), out);
+}
+
+void draw_sized_checkpoint(const Geometry& geometry, const ProgramKey& key, const EdgeSizes& sizes,
+                           const CheckpointProgram& out) {
   RandomStream stream = program_stream(key, Part::kStructuredCheckpoint);
   for (int64_t i = 0; i < geometry.state_elements(); ++i) {
     out.codes[i] = static_cast<int8_t>(sizes.codes * std::clamp(std::nearbyint(40 * stream.normal()), -127.0, 127.0));

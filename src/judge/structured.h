@@ -26,6 +26,26 @@ inline constexpr int64_t kGdnEdgeCount = 7;  // the last two are about decays of
 // lost.
 Edge edge_of(const Geometry& geometry, int64_t item, int64_t head);
 
+// What an edge multiplies the drawn numbers by. A factor of zero empties them.
+struct EdgeSizes {
+  double codes = 1;
+  double key_scale = 1;
+  double key_factor = 1;
+  double value_factor = 1;
+  double window_key = 1;
+  double window_update = 1;
+};
+inline constexpr EdgeSizes kZeroSizes = {
+    .codes = 0, .key_factor = 0, .value_factor = 0, .window_key = 0, .window_update = 0};
+inline constexpr EdgeSizes kTinySizes = {.key_scale = 1e-4, .key_factor = 1e-2, .window_update = 1e-4};
+inline constexpr EdgeSizes kHugeSizes = {.key_scale = 3e2, .key_factor = 17, .window_update = 3e2};
+
+inline constexpr double kStrongDecay = -200;  // added to the log-decay
+
+// Codes, scales and factors of the structured family, multiplied by `sizes`.
+void draw_sized_checkpoint(const Geometry& geometry, const ProgramKey& key, const EdgeSizes& sizes,
+                           const CheckpointProgram& out);
+
 void draw_structured_checkpoint(const Geometry& geometry, const ProgramKey& key, const CheckpointProgram& out);
 
 // `part` tells the structured window from the fresh one of the second family. Both belong to the same edge: a tiny head

@@ -12,6 +12,12 @@
 
 namespace leapquant::judge {
 
+// The programs of a tensor [B, H, ...]. Views never say const, whoever reads through them (see core/program_view.h).
+template <class T>
+Strided<T> program_strided(const std::vector<T>& tensor, const Geometry& geometry, int64_t program_elements) {
+  return {const_cast<T*>(tensor.data()), program_elements * geometry.num_heads, program_elements};
+}
+
 // Checkpoints of [batch, H] programs.
 struct CheckpointTensors {
   CheckpointTensors() = default;

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "judge/parallel.h"
+#include "judge/program_copy.h"
 #include "judge/random.h"
 #include "ref/flush.h"
 
@@ -123,14 +124,6 @@ void copy_window(const Geometry& geometry, const Entries& entries, int64_t start
   for (int64_t j = 0; j < window; ++j) {
     for (int64_t k = 0; k < key_dim; ++k) out.log_decay[k] += entries.log_gate[(start + j) * key_dim + k];
   }
-}
-
-void copy_checkpoint(const Geometry& geometry, const CheckpointProgram& from, const CheckpointProgram& to) {
-  std::copy_n(from.codes, geometry.state_elements(), to.codes);
-  std::copy_n(from.key_scale, geometry.key_dim, to.key_scale);
-  std::copy_n(from.value_scale, geometry.value_dim, to.value_scale);
-  std::copy_n(from.key_factor, int64_t{geometry.rank} * geometry.key_dim, to.key_factor);
-  std::copy_n(from.value_factor, int64_t{geometry.rank} * geometry.value_dim, to.value_factor);
 }
 
 // Fills every program of one track.

@@ -5,23 +5,6 @@
 #include "judge/random.h"
 
 namespace leapquant::judge {
-namespace {
-
-// A contiguous [B, H, ...] tensor. Views never say const (see core/program_view.h).
-template <class T>
-lq_tensor program_tensor(const std::vector<T>& values, lq_dtype dtype, const Geometry& geometry,
-                         std::initializer_list<int64_t> program_shape) {
-  int64_t program_elements = 1;
-  for (const int64_t extent : program_shape) program_elements *= extent;
-  const int64_t heads = geometry.num_heads;
-  std::vector<int64_t> shape = {static_cast<int64_t>(values.size()) / (heads * program_elements), heads};
-  shape.insert(shape.end(), program_shape);
-  return lq_tensor_contiguous(const_cast<T*>(values.data()), dtype, kCpuDevice, static_cast<int32_t>(shape.size()),
-                              shape.data());
-}
-
-}  // namespace
-
 lq_geometry public_geometry(const Geometry& geometry) {
   return {static_cast<lq_gate>(geometry.gate),
           geometry.num_heads,

@@ -12,6 +12,8 @@
 #include "core/status.h"
 #include "core/tensor_view.h"
 #include "plan/flush_plan.h"
+#include "plan/slot_plan.h"
+#include "plan/step_plan.h"
 
 namespace leapquant {
 
@@ -42,6 +44,13 @@ class Backend {
   // Runs a validated plan. Allocates nothing.
   virtual Status flush(const FlushPlan& plan, void* stream) = 0;
 
+  // The same for a step. A backend that lacks it says so, before anything is touched.
+  virtual Status step(const StepPlan& /*plan*/, void* /*stream*/) { return lacking("the step"); }
+
+  // Slots get the bytes of a new pool's, or those of other slots.
+  virtual Status reset_slots(const SlotPlan& /*plan*/, void* /*stream*/) { return lacking("the reset of slots"); }
+  virtual Status copy_slots(const SlotPlan& /*plan*/, void* /*stream*/) { return lacking("copies of slots"); }
+
   // Memory on the backend's device. `allocate` gives zeroed bytes, aligned to at least 256.
   virtual Result<void*> allocate(size_t bytes) = 0;
   virtual void release(void* memory, size_t bytes) = 0;
@@ -51,6 +60,11 @@ class Backend {
   // Copies between device and host memory and waits for it.
   virtual Status copy_to_host(void* host, const void* device, size_t bytes, void* stream) = 0;
   virtual Status copy_from_host(void* device, const void* host, size_t bytes, void* stream) = 0;
+
+ private:
+  Status lacking(const char* what) const {
+    return unsupported(std::string("backend '") + state().name + "' lacks " + what);
+  }
 };
 
 // What the registry knows of a backend before one is created.

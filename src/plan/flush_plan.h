@@ -9,17 +9,9 @@
 
 #include "core/geometry.h"
 #include "core/program_view.h"
-#include "plan/error_word.h"
+#include "plan/pool_selection.h"
 
 namespace leapquant {
-
-// Which of a pool's programs a call works on. In the functional form there is no selection: every program is due.
-struct DueSelection {
-  const int32_t* slot_index = nullptr;  // [batch]; entries <= 0 are skipped
-  Strided<int32_t> fill_count;          // [num_slots, H]; due when equal to the window length
-  int64_t num_slots = 0;
-  ErrorWord* errors = nullptr;
-};
 
 struct FlushPlan {
   Geometry geometry;
@@ -29,7 +21,7 @@ struct FlushPlan {
   WindowView window;
   const float* start_basis = nullptr;  // [V, R] contiguous
   bool in_place = false;               // select by `due`, then reset the windows that were flushed
-  DueSelection due;
+  PoolSelection due;
 
   int64_t programs() const { return batch * geometry.num_heads; }
 };

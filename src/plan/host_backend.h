@@ -18,6 +18,9 @@ class HostBackend : public Backend {
   Status fill32(void* memory, uint32_t pattern, size_t count) override;
   Status copy_to_host(void* host, const void* device, size_t bytes, void* stream) override;
   Status copy_from_host(void* device, const void* host, size_t bytes, void* stream) override;
+
+  Status reset_slots(const SlotPlan& plan, void* stream) override;
+  Status copy_slots(const SlotPlan& plan, void* stream) override;
 };
 
 // A program that a plan works on: its place in the batch, and its item (slot, or batch index) and head in the views.

@@ -168,7 +168,7 @@ CheckpointTensors Pool::checkpoints() const {
           .factors = view(offsets.factors, DType::kFloat16, {geometry_.rank, geometry_.key_dim + geometry_.value_dim})};
 }
 
-FlushPlan Pool::flush_plan(const int32_t* indices, int64_t count, const float* start_basis) const {
+CheckpointView Pool::checkpoint_view() const {
   const CheckpointTensors tensors = checkpoints();
   const Strided<Half> key_factor = strided<Half>(tensors.factors);
   CheckpointView checkpoint{.codes = strided<int8_t>(tensors.codes),
@@ -179,23 +179,57 @@ FlushPlan Pool::flush_plan(const int32_t* indices, int64_t count, const float* s
                             .key_factor_row = tensors.factors.strides[2],
                             .value_factor_row = tensors.factors.strides[2]};
   checkpoint.value_factor.base += geometry_.key_dim;
-  FlushPlan plan{.geometry = geometry_,
-                 .batch = count,
-                 .source = checkpoint,
-                 .target = checkpoint,
-                 .window = {.window_key = strided<Bfloat16>(storage_.window_key),
-                            .window_update = strided<Bfloat16>(storage_.window_update),
-                            .window_weight = strided<float>(storage_.window_weight),
-                            .window_gate = strided<Half>(storage_.window_gate),
-                            .log_decay = strided<float>(storage_.log_decay),
-                            .decay = strided<float>(storage_.decay)},
-                 .start_basis = start_basis,
-                 .in_place = true,
-                 .due = {.slot_index = indices,
-                         .fill_count = strided<int32_t>(storage_.fill_count),
-                         .num_slots = num_slots_,
-                         .errors = errors_}};
-  return plan;
+  return checkpoint;
+}
+
+WindowView Pool::window_view() const {
+  return {.window_key = strided<Bfloat16>(storage_.window_key),
+          .window_update = strided<Bfloat16>(storage_.window_update),
+          .window_weight = strided<float>(storage_.window_weight),
+          .window_gate = strided<Half>(storage_.window_gate),
+          .log_decay = strided<float>(storage_.log_decay),
+          .decay = strided<float>(storage_.decay)};
+}
+
+PoolSelection Pool::selection(const int32_t* indices) const {
+  return {.slot_index = indices,
+          .fill_count = strided<int32_t>(storage_.fill_count),
+          .num_slots = num_slots_,
+          .errors = errors_};
+}
+
+FlushPlan Pool::flush_plan(const int32_t* indices, int64_t count, const float* start_basis) const {
+  const CheckpointView checkpoint = checkpoint_view();
+  return {.geometry = geometry_,
+          .batch = count,
+          .source = checkpoint,
+          .target = checkpoint,
+          .window = window_view(),
+          .start_basis = start_basis,
+          .in_place = true,
+          .due = selection(indices)};
+}
+
+StepPlan Pool::step_plan(const int32_t* indices, int64_t count) const {
+  return {.geometry = geometry_,
+          .batch = count,
+          .checkpoint = checkpoint_view(),
+          .window = window_view(),
+          .token = {},
+          .gate = {},
+          .target = {},
+          .entries = {},
+          .in_place = true,
+          .pool = selection(indices)};
+}
+
+SlotPlan Pool::slot_plan(const int32_t* indices, int64_t count, const int32_t* sources) const {
+  return {.geometry = geometry_,
+          .count = count,
+          .checkpoint = checkpoint_view(),
+          .window = window_view(),
+          .pool = selection(indices),
+          .source_index = sources};
 }
 
 Status Pool::check_indices(const int32_t* indices, int64_t count, void* stream) const {

@@ -87,6 +87,12 @@ class Pool {
   // A flush of the due programs of `indices` [count]; both arrays are on the pool's device.
   FlushPlan flush_plan(const int32_t* indices, int64_t count, const float* start_basis) const;
 
+  // A step of the sequences of `indices`: with a gate rule, tokens and an output that are still to be filled in.
+  StepPlan step_plan(const int32_t* indices, int64_t count) const;
+
+  // A reset of the slots `indices`, or a copy into them from `sources`.
+  SlotPlan slot_plan(const int32_t* indices, int64_t count, const int32_t* sources = nullptr) const;
+
   // Fails when two entries of `indices` name the same slot.
   Status check_indices(const int32_t* indices, int64_t count, void* stream) const;
 
@@ -96,6 +102,9 @@ class Pool {
  private:
   Pool(std::shared_ptr<Backend> backend, const Options& options);
   Status allocate(const PoolSizes& sizes, bool own_storage);
+  CheckpointView checkpoint_view() const;
+  WindowView window_view() const;
+  PoolSelection selection(const int32_t* indices) const;
   Status initialize();
 
   std::shared_ptr<Backend> backend_;

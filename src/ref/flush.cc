@@ -7,50 +7,12 @@
 namespace leapquant::ref {
 namespace {
 
-// S0[v, k] = sum_r q[r, v] u[r, k] + codes[v, k] (s_k[k] / 127) s_v[v]
-template <class Real>
-std::vector<Real> decode_as(const Geometry& geometry, const CheckpointProgram& checkpoint) {
-  const int64_t value_dim = geometry.value_dim;
-  const int64_t key_dim = geometry.key_dim;
-  std::vector<Real> state(static_cast<size_t>(geometry.state_elements()));
-  for (int64_t v = 0; v < value_dim; ++v) {
-    for (int64_t k = 0; k < key_dim; ++k) {
-      Real sum = 0;
-      for (int64_t r = 0; r < geometry.rank; ++r) {
-        sum += static_cast<Real>(to_float(checkpoint.value_factor[r * checkpoint.value_factor_row + v])) *
-               static_cast<Real>(to_float(checkpoint.key_factor[r * checkpoint.key_factor_row + k]));
-      }
-      const Real code_scale = static_cast<Real>(checkpoint.key_scale[k]) / Real(kCodeMax);
-      const Real row_scale = checkpoint.value_scale[v];
-      state[v * key_dim + k] = sum + static_cast<Real>(checkpoint.codes[v * key_dim + k]) * code_scale * row_scale;
-    }
-  }
-  return state;
-}
-
-// D_j[k] = prod_{i > j} gbuf[i, k]: a suffix product, by multiplication alone, so that a gate of 0 is nothing special.
-template <class Real>
-std::vector<Real> entry_decays(const Geometry& geometry, const WindowProgram& window) {
-  const int64_t key_dim = geometry.key_dim;
-  std::vector<Real> decay(static_cast<size_t>(geometry.window) * key_dim, Real(1));
-  if (geometry.gate == Gate::kGdn) return decay;  // the weights have it in them
-  for (int64_t j = int64_t{geometry.window} - 2; j >= 0; --j) {
-    for (int64_t k = 0; k < key_dim; ++k) {
-      const Real gate = to_float(window.window_gate[(j + 1) * key_dim + k]);
-      decay[j * key_dim + k] = decay[(j + 1) * key_dim + k] * gate;
-    }
-  }
-  return decay;
-}
-
 // What the checkpoint has seen since it was made: exp(pcum[k]), or p for all channels.
 template <class Real>
 std::vector<Real> checkpoint_decays(const Geometry& geometry, const WindowProgram& window) {
-  std::vector<Real> decay(static_cast<size_t>(geometry.key_dim));
-  for (int64_t k = 0; k < geometry.key_dim; ++k) {
-    decay[k] = geometry.gate == Gate::kKda ? std::exp(static_cast<Real>(window.log_decay[k])) : Real(*window.decay);
-  }
-  return decay;
+  const auto key_dim = static_cast<size_t>(geometry.key_dim);
+  if (geometry.gate == Gate::kGdn) return std::vector<Real>(key_dim, *window.decay);
+  return exponentials<Real>(std::vector<Real>(window.log_decay, window.log_decay + key_dim));
 }
 
 template <class Real>
@@ -181,25 +143,9 @@ int8_t to_code(Real scaled) {
 template <class Real>
 std::vector<Real> rebuild_state(const Geometry& geometry, const CheckpointProgram& checkpoint,
                                 const WindowProgram& window) {
-  const int64_t key_dim = geometry.key_dim;
-  std::vector<Real> state = decode_as<Real>(geometry, checkpoint);
-  const std::vector<Real> decay = entry_decays<Real>(geometry, window);
-  const std::vector<Real> checkpoint_decay = checkpoint_decays<Real>(geometry, window);
-  for (int64_t v = 0; v < geometry.value_dim; ++v) {
-    for (int64_t k = 0; k < key_dim; ++k) state[v * key_dim + k] *= checkpoint_decay[k];
-  }
-  for (int64_t j = 0; j < geometry.window; ++j) {
-    const Real weight = window.window_weight[j];
-    if (weight == Real(0)) continue;  // contributes nothing, whatever its rows hold
-    for (int64_t v = 0; v < geometry.value_dim; ++v) {
-      const Real update = weight * static_cast<Real>(to_float(window.window_update[j * geometry.value_dim + v]));
-      for (int64_t k = 0; k < key_dim; ++k) {
-        const Real key = to_float(window.window_key[j * key_dim + k]);
-        state[v * key_dim + k] += update * (key * decay[j * key_dim + k]);
-      }
-    }
-  }
-  return state;
+  const std::vector<Real> decay = checkpoint_decays<Real>(geometry, window);
+  const std::vector<Real> newest_gate(decay.size(), Real(1));
+  return combined_state<Real>(geometry, checkpoint, window, geometry.window, decay, newest_gate);
 }
 
 template <class Real>
@@ -248,10 +194,6 @@ void flush_program(const Geometry& geometry, const CheckpointProgram& checkpoint
   const std::vector<Real> state = rebuild_state<Real>(geometry, checkpoint, window);
   const Factors factors = compress_state<Real>(geometry, state, start_basis);
   quantize_residual<Real>(geometry, state, factors, target);
-}
-
-std::vector<double> decode(const Geometry& geometry, const CheckpointProgram& checkpoint) {
-  return decode_as<double>(geometry, checkpoint);
 }
 
 template std::vector<float> rebuild_state<float>(const Geometry&, const CheckpointProgram&, const WindowProgram&);

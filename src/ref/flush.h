@@ -12,6 +12,7 @@
 
 #include "core/geometry.h"
 #include "core/program_view.h"
+#include "ref/state.h"
 
 namespace leapquant::ref {
 
@@ -37,8 +38,5 @@ void quantize_residual(const Geometry& geometry, std::span<const Real> state, co
 template <class Real>
 void flush_program(const Geometry& geometry, const CheckpointProgram& checkpoint, const WindowProgram& window,
                    const float* start_basis, const CheckpointProgram& target);
-
-// The state [V, K] that a checkpoint stores, evaluated in double.
-std::vector<double> decode(const Geometry& geometry, const CheckpointProgram& checkpoint);
 
 }  // namespace leapquant::ref

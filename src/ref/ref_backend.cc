@@ -5,7 +5,9 @@
 #include <cmath>
 
 #include "plan/host_backend.h"
+#include "plan/host_step.h"
 #include "ref/flush.h"
+#include "ref/step.h"
 
 namespace leapquant::ref {
 namespace {
@@ -26,7 +28,22 @@ class RefBackend final : public HostBackend {
     return {};
   }
 
+  Status step(const StepPlan& plan, void* /*stream*/) override {
+    for (int64_t n = 0; n < plan.programs(); ++n) {
+      if (const auto program = live_program(plan, n)) step_live(plan, *program);
+    }
+    return {};
+  }
+
  private:
+  static void step_live(const StepPlan& plan, const LiveProgram& program) {
+    const StepValues<float> values = step_values<float>(
+        plan.geometry, plan.gate, plan.checkpoint.at(program.item, program.head),
+        plan.window.at(program.item, program.head), program.entries, plan.token.at(program.position, program.head));
+    write_step(values, step_rows(plan, program));
+    finish_step(plan, program, values.finite());
+  }
+
   static void flush_due(const FlushPlan& plan, const DueProgram& due) {
     const Geometry& geometry = plan.geometry;
     const WindowProgram window = plan.window.at(due.item, due.head);

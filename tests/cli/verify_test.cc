@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "judge/verify_step.h"
 #include "program.h"
 
 namespace leapquant::cli {
@@ -80,6 +81,42 @@ TEST(Verify, TakesSeedsUntilEnoughProgramsAreJudged) {
   EXPECT_EQ(row["worst_ratio"], worst);
   EXPECT_EQ(row["worst_seed"], worst_seed);
   expect_failure(run_program({"verify", "--programs", "-1"}), 2, {"--programs"});
+}
+
+TEST(Verify, JudgesTheStep) {
+  const Outcome run =
+      run_program({"verify", "--op", "step", "--heads", "2", "--rank", "1", "--batch", "1,3", "--family", "next,random",
+                   "--gate-function", "bounded,given", "--backend", "ref", "--seed", "5", "--json", "-"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json record = json::parse(run.out);
+  EXPECT_EQ(record["op"], "step");
+  EXPECT_EQ(record["over"], 0);
+  EXPECT_EQ(record["programs"], 32);
+  ASSERT_EQ(record["results"].size(), 8u);
+  const json& row = record["results"][3];
+  expect_keys(row, {"family", "gate_function", "batch", "heads", "rank", "programs", "worst", "over", "elements_over",
+                    "finite", "verdict"});
+  const judge::StepRequest request = {.geometry = {.num_heads = 2, .num_key_heads = 2, .rank = 1},
+                                      .family = judge::StepFamily::kNext,
+                                      .batch = 3,
+                                      .seed = 5,
+                                      .gate = {GateFunction::kGiven}};
+  const Result<judge::StepJudgement> judged = judge::verify_step(Context("ref"), request);
+  ASSERT_TRUE(judged.ok()) << judged.status().message();
+  EXPECT_EQ(row["family"], "next");
+  EXPECT_EQ(row["gate_function"], "given");
+  EXPECT_EQ(row["batch"], 3);
+  EXPECT_EQ(row["worst"]["o"], judged.value().worst[0]);
+  EXPECT_EQ(row["verdict"], "pass");
+}
+
+TEST(Verify, PrintsATableOfTheStep) {
+  expect_success(
+      run_program({"verify", "--op", "step", "--heads", "1", "--batch", "1", "--family", "random", "--backend", "ref"}),
+      {"pcum_new", "softplus", "bounded", "pass", "0 over the bound"});
+  expect_failure(run_program({"verify", "--op", "step", "--family", "trained"}), 2, {"trained", "structured, next"});
+  expect_failure(run_program({"verify", "--op", "step", "--gate-function", "relu"}), 2, {"relu", "bounded"});
+  expect_failure(run_program({"verify", "--op", "jump"}), 2, {"--op", "jump"});
 }
 
 // A build without the backend has no such name, a machine without a device no device.

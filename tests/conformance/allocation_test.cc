@@ -7,6 +7,7 @@
 #include <new>
 
 #include "backends.h"
+#include "step_calls.h"
 
 namespace {
 
@@ -66,7 +67,29 @@ TEST_P(AllocationTest, CallsAllocateNothing) {
   }
 }
 
+using StepAllocationTest = BackendTest;
+
+TEST_P(StepAllocationTest, StepsAllocateNothing) {
+  const Context backend = context(2);
+  const judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kRandom, geometry_of(4), 5);
+  const MirroredPool pool(backend, inputs.geometry, 4);
+  for (int64_t slot = 1; slot < 4; ++slot) judge::set_counters(pool.host(), slot, 3);
+  pool.upload();
+  const StepArguments arguments(backend.info().device, {1, 2, 0, 3, 9}, inputs, TokenForm::kPacked);
+  const StepCall call(backend, inputs);
+  const int64_t in_place = allocations_of([&] { check(arguments.enqueue(pool.pool())); });
+  const int64_t functional = allocations_of([&] { check(call.enqueue(backend)); });
+  if (GetParam().name == "ref") {
+    EXPECT_GT(in_place, 0);
+    EXPECT_GT(functional, 0);
+  } else {
+    EXPECT_EQ(in_place, 0);
+    EXPECT_EQ(functional, 0);
+  }
+}
+
 LQ_FOR_ALL_BACKENDS(AllocationTest);
+LQ_FOR_HOST_BACKENDS(StepAllocationTest);
 
 }  // namespace
 }  // namespace leapquant::conformance

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "backends.h"
+#include "step_calls.h"
 
 namespace leapquant::conformance {
 namespace {
@@ -114,6 +115,77 @@ TEST_P(MemoryBoundsTest, NothingOutsideAPoolIsTouched) {
     std::vector<int32_t> slots = {1, 2};
     EXPECT_EQ(bytes_of(judge::read_slots(guarded.tensors(), inputs.geometry, slots)),
               bytes_of(flush_or_die(backend, inputs)));
+  }
+}
+
+// A tensor's bytes in a guarded buffer.
+void guard_bytes(lq_tensor& tensor, Side side, Buffers& buffers) {
+  if (tensor.dtype == LQ_DTYPE_NONE) return;
+  const size_t bytes = tensor_bytes(tensor);
+  buffers.push_back(std::make_unique<GuardedBuffer>(bytes, side));
+  std::memcpy(buffers.back()->data(), tensor.data, bytes);
+  tensor.data = buffers.back()->data();
+}
+
+TEST_P(MemoryBoundsTest, AStepTouchesNothingOutsideTheTensors) {
+  const Context backend = context();
+  for (const int32_t rank : {1, 2, 4, 8}) {
+    for (const GateFunction gate : judge::all_gate_functions()) {
+      const judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kStructured, geometry_of(7, rank), 1, gate);
+      const auto expected = bytes_of(step_or_die(backend, inputs));
+      for (const Side side : {Side::kEnd, Side::kBegin}) {
+        Buffers buffers;
+        lq_checkpoint checkpoint = judge::public_checkpoint(inputs.checkpoint);
+        guard_checkpoint(checkpoint, inputs.checkpoint, side, buffers);
+        lq_window window = judge::public_window(inputs.window);
+        for (lq_tensor* tensor : {&window.kbuf, &window.ubuf, &window.w, &window.gbuf, &window.pcum}) {
+          guard_bytes(*tensor, side, buffers);
+        }
+        lq_tensor h = judge::public_entries(inputs);
+        guard_bytes(h, side, buffers);
+        lq_token token = judge::public_token(inputs);
+        for (const auto member : judge::kTokenMembers) guard_bytes(token.*member, side, buffers);
+        judge::StepTensors result(inputs.geometry, inputs.batch);
+        const lq_step_result unguarded = judge::public_result(result);
+        lq_step_result guarded = unguarded;
+        for (const auto member : judge::kResultMembers) guard_bytes(guarded.*member, side, buffers);
+        backend.step(judge::public_geometry(inputs.geometry), checkpoint, window, h, token, guarded,
+                     judge::public_params(inputs.gate));
+        for (const auto member : judge::kResultMembers) {
+          if ((guarded.*member).dtype == LQ_DTYPE_NONE) continue;
+          std::memcpy((unguarded.*member).data, (guarded.*member).data, tensor_bytes(guarded.*member));
+        }
+        EXPECT_EQ(bytes_of(result), expected);
+      }
+    }
+  }
+}
+
+TEST_P(MemoryBoundsTest, AStepTouchesNothingOutsideAPool) {
+  const Context backend = context();
+  const std::vector<int32_t> order = {2, 3, INT_MAX, INT_MIN, -1, 0, 1};  // 3 and more lie beyond the pool
+  const judge::StepInputs inputs =
+      gather(step_inputs_of(judge::StepFamily::kRandom, geometry_of(2), 2), {1, 0, 0, 0, 0, 0, 0});
+  const judge::StepTensors expected = step_or_die(backend, inputs);
+  for (const lq_layout layout : {LQ_LAYOUT_COMPACT, LQ_LAYOUT_PADDED}) {
+    const MirroredPool model(backend, inputs.geometry, 3, layout);
+    fill_slot(model, 2, inputs, 0);
+    fill_slot(model, 1, inputs, 6);
+    model.upload();
+    lq_pool_tensors memory = model.device();
+    Buffers buffers;
+    for (const auto member : kPoolOwners) guard_bytes(memory.*member, Side::kEnd, buffers);
+    const Pool guarded(backend, {judge::public_geometry(inputs.geometry), layout, 3, &memory, LQ_POOL_KEEP_CONTENTS});
+    StepArguments arguments(backend.info().device, order, inputs, TokenForm::kPacked);
+    guard_bytes(arguments.indices, Side::kEnd, buffers);
+    for (const auto member : judge::kTokenMembers) guard_bytes(arguments.token.*member, Side::kEnd, buffers);
+    guard_bytes(arguments.o, Side::kEnd, buffers);
+    check(arguments.enqueue(guarded));
+    EXPECT_EQ(guarded.read_errors().first_position[LQ_ERROR_INDEX], 1);
+    const auto* const rows = static_cast<const Bfloat16*>(arguments.o.data);
+    for (const int64_t n : {0, 1, 12, 13}) {
+      for (int64_t v = 0; v < 128; ++v) ASSERT_EQ(rows[n * 128 + v].bits, expected.o[n * 128 + v].bits);
+    }
   }
 }
 

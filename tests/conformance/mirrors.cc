@@ -53,6 +53,20 @@ void append(std::vector<unsigned char>& bytes, const std::vector<T>& values) {
   append(bytes, values.data(), values.size() * sizeof(T));
 }
 
+// What a result looks like that nobody has written.
+judge::CheckpointTensors unwritten(const Geometry& geometry, int64_t batch) {
+  judge::CheckpointTensors tensors(geometry, batch);
+  const auto fill = [](auto& values) { std::memset(values.data(), 0xFF, values.size() * sizeof(values[0])); };
+  fill(tensors.codes);
+  fill(tensors.s_k);
+  fill(tensors.s_v);
+  fill(tensors.u);
+  fill(tensors.q);
+  return tensors;
+}
+
+}  // namespace
+
 lq_checkpoint mirrored(Mirrors& mirrors, const judge::CheckpointTensors& tensors) {
   lq_checkpoint result = judge::public_checkpoint(tensors);
   for (lq_tensor* tensor : {&result.codes, &result.s_k, &result.s_v, &result.u, &result.q}) {
@@ -68,20 +82,6 @@ lq_window mirrored(Mirrors& mirrors, const judge::WindowTensors& tensors) {
   }
   return result;
 }
-
-// What a result looks like that nobody has written.
-judge::CheckpointTensors unwritten(const Geometry& geometry, int64_t batch) {
-  judge::CheckpointTensors tensors(geometry, batch);
-  const auto fill = [](auto& values) { std::memset(values.data(), 0xFF, values.size() * sizeof(values[0])); };
-  fill(tensors.codes);
-  fill(tensors.s_k);
-  fill(tensors.s_v);
-  fill(tensors.u);
-  fill(tensors.q);
-  return tensors;
-}
-
-}  // namespace
 
 size_t tensor_bytes(const lq_tensor& tensor) {
   if (tensor.dtype == LQ_DTYPE_NONE) return 0;  // of the other gate

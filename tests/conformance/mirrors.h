@@ -40,6 +40,10 @@ class Mirrors {
   std::vector<Pair> pairs_;
 };
 
+// The public form of tensors, in the memory of a device.
+lq_checkpoint mirrored(Mirrors& mirrors, const judge::CheckpointTensors& tensors);
+lq_window mirrored(Mirrors& mirrors, const judge::WindowTensors& tensors);
+
 // A valid functional call, which a test may spoil.
 class FlushCall {
   Mirrors mirrors_;

@@ -39,8 +39,8 @@ struct Program {
 TEST(SimdConversion, EveryHalfDecodesToItsValue) {
   const std::vector<float> no_basis(128, 0.0f);
   const auto workspace = std::make_unique<FlushWorkspace>();
-  for (const FlushTarget& target : flush_targets()) {
-    const FlushKernel kernel = target.kernel(1);
+  for (const Target& target : usable_targets()) {
+    const FlushKernel kernel = flush_kernel_of(target, 1);
     kernel.prepare_start(no_basis.data(), *workspace);
     for (uint32_t first = 0; first < 0x10000; first += 128) {
       if ((first & 0x7C00) == 0x7C00) continue;  // Inf and NaN: see the containment tests
@@ -48,7 +48,7 @@ TEST(SimdConversion, EveryHalfDecodesToItsValue) {
       Program result;
       source.value_factor[0] = Half{kHalfOne};
       for (uint32_t k = 0; k < 128; ++k) source.key_factor[k] = Half{static_cast<uint16_t>(first + k)};
-      ASSERT_TRUE(kernel.flush(source.checkpoint(), source.window(), result.checkpoint(), *workspace));
+      ASSERT_TRUE(kernel.flush(Gate::kKda, source.checkpoint(), source.window(), result.checkpoint(), *workspace));
       for (uint32_t k = 0; k < 128; ++k) {
         const float scale = std::sqrt(std::fabs(to_float(source.key_factor[k])) / 128.0f);
         ASSERT_EQ(result.key_scale[k], std::max(scale, kScaleFloor)) << target.name << " " << first + k;
@@ -64,8 +64,8 @@ TEST(SimdConversion, FactorsRoundToTheNearestHalf) {
   const auto workspace = std::make_unique<FlushWorkspace>();
   std::mt19937 random(3);
   std::uniform_real_distribution<float> exponent(-23.0f, 15.9f);
-  for (const FlushTarget& target : flush_targets()) {
-    const FlushKernel kernel = target.kernel(1);
+  for (const Target& target : usable_targets()) {
+    const FlushKernel kernel = flush_kernel_of(target, 1);
     kernel.prepare_start(start.data(), *workspace);
     for (int round = 0; round < 200; ++round) {
       Program source;
@@ -73,7 +73,7 @@ TEST(SimdConversion, FactorsRoundToTheNearestHalf) {
       std::fill_n(source.codes.begin(), 128, int8_t{127});
       const float middle = exponent(random);
       for (float& scale : source.key_scale) scale = std::exp2(middle + exponent(random) * 0.01f);
-      ASSERT_TRUE(kernel.flush(source.checkpoint(), source.window(), result.checkpoint(), *workspace));
+      ASSERT_TRUE(kernel.flush(Gate::kKda, source.checkpoint(), source.window(), result.checkpoint(), *workspace));
       ASSERT_EQ(std::fabs(to_float(result.value_factor[0])), 1.0f);
       for (size_t k = 0; k < 128; ++k) {
         const float expected = std::min(source.key_scale[k], kHalfMax);

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The boundary of the step: options, token, results.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "api/program_check.h"
+#include "api/tensor_check.h"
+#include "api/validate.h"
+
+namespace leapquant::api {
+namespace {
+
+constexpr const char* kMixedChoice = "beside 'mixed'";
+constexpr const char* kGivenChoice = "with a gate that is given";
+constexpr const char* kComputedChoice = "with a gate that is computed";
+
+// The first version's options: every caller knows these.
+constexpr size_t kSmallestParams = offsetof(lq_step_params, flags) + sizeof(lq_step_params::flags);
+constexpr size_t kLargestParams = 4096;
+
+// Options of a newer header are fine as long as what this library does not know is zero.
+Result<lq_step_params> known_params(const lq_step_params* params) {
+  lq_step_params known = LQ_STEP_PARAMS_DEFAULT;
+  if (params == nullptr) return known;
+  if (params->size < kSmallestParams || params->size > kLargestParams) {
+    return invalid_argument(
+        fmt::format("params: size: expected sizeof(lq_step_params) = {}, got {}", sizeof(known), params->size));
+  }
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(params);
+  const bool newer = std::any_of(bytes + std::min<size_t>(params->size, sizeof(known)), bytes + params->size,
+                                 [](unsigned char byte) { return byte != 0; });
+  if (newer) return unsupported("params: this version of the library does not know all members that are set");
+  std::copy_n(bytes, std::min<size_t>(params->size, sizeof(known)), reinterpret_cast<unsigned char*>(&known));
+  return known;
+}
+
+Result<GateRule> to_gate_rule(const lq_step_params* params) {
+  const Result<lq_step_params> known = known_params(params);
+  if (!known.ok()) return known.status();
+  const lq_step_params& p = known.value();
+  if (p.flags != 0) return invalid_argument(fmt::format("params: unknown flags {:#x}", p.flags));
+  const int function = static_cast<int>(p.gate_function);
+  if (function < LQ_GATE_SOFTPLUS || function > LQ_GATE_GIVEN) {
+    return invalid_argument(
+        fmt::format("params: gate_function: expected 0 (softplus), 1 (bounded) or 2 (given), got {}", function));
+  }
+  if (function == LQ_GATE_BOUNDED && !(std::isfinite(p.lower_bound) && p.lower_bound < 0)) {
+    return invalid_argument(
+        fmt::format("params: lower_bound: expected a finite number below 0, got {}", p.lower_bound));
+  }
+  return GateRule{.function = static_cast<GateFunction>(function), .lower_bound = p.lower_bound};
+}
+
+template <class T>
+Strided<const T> read_only(const TensorView& tensor) {
+  return {static_cast<const T*>(tensor.data), tensor.strides[0], tensor.strides[1]};
+}
+
+// Query, key and value from one packed row per sequence.
+void check_mixed(Checker& checker, const lq_token& token, const Geometry& geometry, int64_t batch, TokenView& view) {
+  const int64_t key_row = int64_t{geometry.num_key_heads} * geometry.key_dim;
+  const int64_t value_row = int64_t{geometry.num_heads} * geometry.value_dim;
+  const TensorView mixed = checker.tensor("mixed", token.mixed, DType::kBfloat16, {batch, 2 * key_row + value_row}, 1);
+  checker.absent("qx", token.qx, kMixedChoice);
+  checker.absent("kx", token.kx, kMixedChoice);
+  checker.absent("vx", token.vx, kMixedChoice);
+  const auto* const row = static_cast<const Bfloat16*>(mixed.data);
+  if (row == nullptr) return;
+  view.query = {row, mixed.strides[0], geometry.key_dim};
+  view.key = {row + key_row, mixed.strides[0], geometry.key_dim};
+  view.value = {row + 2 * key_row, mixed.strides[0], geometry.value_dim};
+}
+
+void check_gate(Checker& checker, const lq_token& token, const Geometry& geometry, const GateRule& rule, int64_t batch,
+                TokenView& view) {
+  const int64_t h = geometry.num_heads;
+  const int64_t k = geometry.key_dim;
+  if (rule.function == GateFunction::kGiven) {
+    view.log_gate = read_only<float>(checker.tensor("log_gate", token.log_gate, DType::kFloat32, {batch, h, k}, 2));
+    checker.absent("a", token.a, kGivenChoice);
+    checker.absent("A_log", token.A_log, kGivenChoice);
+    checker.absent("dt_bias", token.dt_bias, kGivenChoice);
+    return;
+  }
+  view.gate_input = read_only<Bfloat16>(checker.tensor("a", token.a, DType::kBfloat16, {batch, h, k}, 2));
+  const TensorView log_rate = checker.tensor("A_log", token.A_log, DType::kFloat32, {h}, 0);
+  view.log_rate = {static_cast<const float*>(log_rate.data), 0, 1};
+  const TensorView gate_bias = checker.tensor("dt_bias", token.dt_bias, DType::kFloat32, {h, k}, 0);
+  view.gate_bias = {static_cast<const float*>(gate_bias.data), 0, k};
+  checker.absent("log_gate", token.log_gate, kComputedChoice);
+}
+
+TokenView check_token(Checker& checker, const lq_token& token, const Geometry& geometry, const GateRule& rule,
+                      int64_t batch) {
+  const int64_t h = geometry.num_heads;
+  TokenView view;
+  if (token.mixed.dtype != LQ_DTYPE_NONE) {
+    check_mixed(checker, token, geometry, batch, view);
+  } else {
+    const int64_t key_heads = geometry.num_key_heads;
+    view.query =
+        read_only<Bfloat16>(checker.tensor("qx", token.qx, DType::kBfloat16, {batch, key_heads, geometry.key_dim}, 2));
+    view.key =
+        read_only<Bfloat16>(checker.tensor("kx", token.kx, DType::kBfloat16, {batch, key_heads, geometry.key_dim}, 2));
+    view.value =
+        read_only<Bfloat16>(checker.tensor("vx", token.vx, DType::kBfloat16, {batch, h, geometry.value_dim}, 2));
+  }
+  check_gate(checker, token, geometry, rule, batch, view);
+  view.beta_input = read_only<Bfloat16>(checker.tensor("b", token.b, DType::kBfloat16, {batch, h}, 2));
+  return view;
+}
+
+StepTargets check_step_result(Checker& checker, const lq_step_result& result, const Geometry& geometry, int64_t batch) {
+  const int64_t h = geometry.num_heads;
+  const int64_t k = geometry.key_dim;
+  const int64_t v = geometry.value_dim;
+  const StepTargets targets{
+      .output = strided<Bfloat16>(checker.tensor("o", result.o, DType::kBfloat16, {batch, h, v}, 0)),
+      .key = strided<Bfloat16>(checker.tensor("k_row", result.k_row, DType::kBfloat16, {batch, h, k}, 0)),
+      .update = strided<Bfloat16>(checker.tensor("u_row", result.u_row, DType::kBfloat16, {batch, h, v}, 0)),
+      .gate = strided<Half>(checker.tensor("g_row", result.g_row, DType::kFloat16, {batch, h, k}, 0)),
+      .weight = strided<float>(checker.tensor("w_new", result.w_new, DType::kFloat32, {batch, h, geometry.window}, 0)),
+      .log_decay = strided<float>(checker.tensor("pcum_new", result.pcum_new, DType::kFloat32, {batch, h, k}, 0))};
+  checker.absent("p_new", result.p_new, geometry.gate);
+  return targets;
+}
+
+// Only host memory can be looked at: a device's own kernel reports what it meets.
+Status check_entries(const StepPlan& plan, Device device) {
+  if (device.type != DeviceType::kCpu) return {};
+  for (int64_t n = 0; n < plan.programs(); ++n) {
+    const int64_t item = n / plan.geometry.num_heads;
+    const int64_t head = n % plan.geometry.num_heads;
+    const int32_t entries = *plan.entries.at(item, head);
+    if (entries >= 0 && entries < plan.geometry.window) continue;
+    return invalid_argument(fmt::format("tensor 'h': expected 0 to {} occupied entries, got {} at batch {}, head {}",
+                                        plan.geometry.window - 1, entries, item, head));
+  }
+  return {};
+}
+
+bool any_null(const StepRequest& request) {
+  return request.checkpoint == nullptr || request.window == nullptr || request.entries == nullptr ||
+         request.token == nullptr || request.result == nullptr;
+}
+
+// The step knows one gate so far.
+Status check_step_gate(const Backend& backend, const Geometry& geometry) {
+  if (geometry.gate == Gate::kKda) return {};
+  return unsupported(
+      fmt::format("backend '{}' steps gate kda, got {}", backend.state().name, gate_name(geometry.gate)));
+}
+
+}  // namespace
+
+Result<StepPlan> plan_step(const Backend& backend, const StepRequest& request) {
+  const Result<Geometry> geometry = to_geometry(request.geometry);
+  if (!geometry.ok()) return geometry.status();
+  LQ_RETURN_IF_ERROR(backend.supports(geometry.value()));
+  LQ_RETURN_IF_ERROR(check_step_gate(backend, geometry.value()));
+  if (any_null(request)) {
+    return invalid_argument("step: expected checkpoint, window, h, token and result, got NULL for one of them");
+  }
+  const Result<GateRule> rule = to_gate_rule(request.params);
+  if (!rule.ok()) return rule.status();
+  const Result<int64_t> batch = batch_of(request.checkpoint->codes);
+  if (!batch.ok()) return batch.status();
+
+  const Device device = backend.state().device;
+  Checker inputs(device);
+  Checker results(device, "result.");
+  const int64_t b = batch.value();
+  const StepPlan plan{.geometry = geometry.value(),
+                      .batch = b,
+                      .checkpoint = check_checkpoint(inputs, *request.checkpoint, geometry.value(), b, true),
+                      .window = check_window(inputs, *request.window, geometry.value(), b),
+                      .token = check_token(inputs, *request.token, geometry.value(), rule.value(), b),
+                      .gate = rule.value(),
+                      .target = check_step_result(results, *request.result, geometry.value(), b),
+                      .entries = read_only<int32_t>(
+                          inputs.tensor("h", *request.entries, DType::kInt32, {b, geometry.value().num_heads}, 2)),
+                      .in_place = false,
+                      .pool = {}};
+  LQ_RETURN_IF_ERROR(inputs.status());
+  LQ_RETURN_IF_ERROR(results.status());
+  LQ_RETURN_IF_ERROR(check_results(inputs.seen(), results.seen()));
+  LQ_RETURN_IF_ERROR(check_entries(plan, device));
+  return plan;
+}
+
+Result<StepPlan> plan_step_inplace(const Pool& pool, const lq_tensor* idx, const lq_token* token,
+                                   const lq_step_params* params, const lq_tensor* output) {
+  LQ_RETURN_IF_ERROR(check_step_gate(pool.backend(), pool.geometry()));
+  const Result<TensorView> indices = to_indices(pool, idx);
+  if (!indices.ok()) return indices.status();
+  if (token == nullptr || output == nullptr) {
+    return invalid_argument("step: expected token and o, got NULL for one of them");
+  }
+  const Result<GateRule> rule = to_gate_rule(params);
+  if (!rule.ok()) return rule.status();
+
+  const Geometry& geometry = pool.geometry();
+  const int64_t batch = indices.value().shape[0];
+  Checker inputs(pool.backend().state().device);
+  Checker results(pool.backend().state().device);
+  StepPlan plan = pool.step_plan(static_cast<const int32_t*>(indices.value().data), batch);
+  plan.gate = rule.value();
+  plan.token = check_token(inputs, *token, geometry, rule.value(), batch);
+  plan.target.output = strided<Bfloat16>(
+      results.tensor("o", *output, DType::kBfloat16, {batch, geometry.num_heads, geometry.value_dim}, 0));
+  LQ_RETURN_IF_ERROR(inputs.status());
+  LQ_RETURN_IF_ERROR(results.status());
+
+  const Named& written = results.seen()[0];
+  LQ_RETURN_IF_ERROR(check_disjoint(written, "", {"idx", indices.value()}, ""));
+  LQ_RETURN_IF_ERROR(check_outside_pool(pool, written));
+  for (const Named& input : inputs.seen()) {
+    LQ_RETURN_IF_ERROR(check_disjoint(written, "", input, ""));
+    LQ_RETURN_IF_ERROR(check_outside_pool(pool, input));
+  }
+  return plan;
+}
+
+Result<StepFlushPlans> plan_step_flush_inplace(const Pool& pool, const lq_tensor* idx, const lq_token* token,
+                                               const lq_step_params* params, const lq_tensor* start_basis,
+                                               const lq_tensor* output) {
+  const Result<StepPlan> step = plan_step_inplace(pool, idx, token, params, output);
+  if (!step.ok()) return step.status();
+  const Result<FlushPlan> flush = plan_flush_inplace(pool, idx, start_basis);
+  if (!flush.ok()) return flush.status();
+  // The flush reads q0 after the step has written o. Both are known to be contiguous.
+  const Device device = pool.backend().state().device;
+  const Named written{"o", contiguous_view(output->data, DType::kBfloat16, device, {output->shape, 3})};
+  const Named basis{"q0", contiguous_view(start_basis->data, DType::kFloat32, device, {start_basis->shape, 2})};
+  LQ_RETURN_IF_ERROR(check_disjoint(written, "", basis, ""));
+  return StepFlushPlans{step.value(), flush.value()};
+}
+
+}  // namespace leapquant::api

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the CPU backend and the SIMD body of the step agree on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/program_view.h"
+#include "core/token_view.h"
+#include "cpu/dimensions.h"
+#include "cpu/prefetch_queue.h"
+#include "cpu/targets.h"
+
+namespace leapquant::cpu {
+
+// All products are taken with two vectors at once: kn and qn.
+inline constexpr size_t kSides = 2;
+
+// Scratch of one worker. All arrays start on a cache line.
+struct alignas(64) StepWorkspace {
+  float side[kSides][kKeyDim];            // kn, qn
+  float decayed_side[kSides][kKeyDim];    // times exp(pcum'), and later times s_k / 127 as well
+  float entry_decay[kKeyDim];             // D_j
+  float partial[kSides * kValueDim * 4];  // quarter sums of the codes' products
+  float product[kSides * kValueDim];      // the codes' products
+  PrefetchQueue upcoming;                 // the next program's lines
+};
+
+// One program.
+struct StepProgram {
+  GateRule gate;
+  size_t rank;
+  size_t entries;  // occupied ones
+  CheckpointProgram checkpoint;
+  WindowProgram window;
+  TokenProgram token;
+  StepRows rows;
+};
+
+// T1 to T5. False when the results were not finite.
+using StepKernel = bool (*)(const StepProgram& program, StepWorkspace& workspace);
+
+StepKernel step_kernel_of(const Target& target);
+
+}  // namespace leapquant::cpu

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ref/step.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ref/state.h"
+
+namespace leapquant::ref {
+namespace {
+
+template <class Real>
+Real sigmoid(Real x) {
+  return Real(1) / (Real(1) + std::exp(-x));
+}
+
+template <class Real>
+Real softplus(Real x) {
+  return x > Real(kSoftplusLinear) ? x : std::log1p(std::exp(x));
+}
+
+template <class Real>
+Real log_gate(const GateRule& rule, const TokenProgram& token, int64_t k) {
+  if (rule.function == GateFunction::kGiven) return token.log_gate[k];
+  const Real input = static_cast<Real>(to_float(token.gate_input[k])) + static_cast<Real>(token.gate_bias[k]);
+  const Real rate = std::exp(static_cast<Real>(*token.log_rate));
+  if (rule.function == GateFunction::kBounded) return static_cast<Real>(rule.lower_bound) * sigmoid(rate * input);
+  return -rate * softplus(input);
+}
+
+template <class Real>
+Real dot(std::span<const Real> a, std::span<const Real> b) {
+  Real sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+template <class Real>
+bool all_finite(const std::vector<Real>& values) {
+  return std::all_of(values.begin(), values.end(), [](Real value) { return std::isfinite(value); });
+}
+
+template <class Real>
+void write_row(const std::vector<Real>& values, Bfloat16* row) {
+  std::transform(values.begin(), values.end(), row, [](Real value) { return to_bfloat16(static_cast<float>(value)); });
+}
+
+}  // namespace
+
+template <class Real>
+std::vector<Real> normalized(const Bfloat16* x, int64_t count) {
+  std::vector<Real> values(static_cast<size_t>(count));
+  std::transform(x, x + count, values.begin(), [](Bfloat16 value) { return static_cast<Real>(to_float(value)); });
+  const bool loud =
+      std::any_of(values.begin(), values.end(), [](Real value) { return std::fabs(value) > Real(kLoudInput); });
+  for (Real& value : values) value *= loud ? Real(kLoudScale) : Real(1);
+  const Real norm = std::sqrt(dot<Real>(values, values) + (loud ? Real(0) : Real(kNormFloor)));
+  for (Real& value : values) value /= norm;
+  return values;
+}
+
+template <class Real>
+StepGates<Real> step_gates(const Geometry& geometry, const GateRule& rule, const TokenProgram& token,
+                           const float* log_decay) {
+  const auto key_dim = static_cast<size_t>(geometry.key_dim);
+  StepGates<Real> gates{std::vector<Real>(key_dim), std::vector<Real>(key_dim)};
+  for (size_t k = 0; k < key_dim; ++k) {
+    const Real gate = log_gate<Real>(rule, token, static_cast<int64_t>(k));
+    gates.decay[k] = std::exp(gate);
+    gates.log_decay[k] = static_cast<Real>(log_decay[k]) + gate;
+  }
+  return gates;
+}
+
+template <class Real>
+bool StepValues<Real>::finite() const {
+  return all_finite(output) && all_finite(update) && all_finite(gates.log_decay);
+}
+
+template <class Real>
+StepValues<Real> step_values(const Geometry& geometry, const GateRule& rule, const CheckpointProgram& checkpoint,
+                             const WindowProgram& window, int64_t entries, const TokenProgram& token) {
+  const int64_t key_dim = geometry.key_dim;
+  const auto value_dim = static_cast<size_t>(geometry.value_dim);
+  // T1 and T2
+  StepValues<Real> values{std::vector<Real>(value_dim), normalized<Real>(token.key, key_dim),
+                          std::vector<Real>(value_dim), step_gates<Real>(geometry, rule, token, window.log_decay)};
+  std::vector<Real> query = normalized<Real>(token.query, key_dim);
+  for (Real& value : query) value /= std::sqrt(static_cast<Real>(key_dim));
+  // T3
+  const std::vector<Real> state = combined_state<Real>(geometry, checkpoint, window, entries,
+                                                       exponentials<Real>(values.gates.log_decay), values.gates.decay);
+  // T4
+  const Real beta = to_float(beta_of(*token.beta_input));
+  const Real key_query = dot<Real>(values.key, query);
+  for (size_t v = 0; v < value_dim; ++v) {
+    const std::span<const Real> row(state.data() + v * values.key.size(), values.key.size());
+    const Real value = to_float(token.value[v]);
+    values.update[v] = beta * (value - dot<Real>(row, values.key));
+    values.output[v] = dot<Real>(row, query) + key_query * values.update[v];
+  }
+  return values;
+}
+
+template <class Real>
+void write_step(const StepValues<Real>& values, const StepRows& rows) {
+  write_row(values.output, rows.output);
+  write_row(values.key, rows.key);
+  write_row(values.update, rows.update);
+  std::transform(values.gates.decay.begin(), values.gates.decay.end(), rows.gate,
+                 [](Real value) { return saturate_to_half(value); });
+  std::transform(values.gates.log_decay.begin(), values.gates.log_decay.end(), rows.log_decay,
+                 [](Real value) { return static_cast<float>(value); });
+}
+
+template struct StepValues<float>;
+template struct StepValues<double>;
+template std::vector<float> normalized<float>(const Bfloat16*, int64_t);
+template std::vector<double> normalized<double>(const Bfloat16*, int64_t);
+template StepGates<float> step_gates<float>(const Geometry&, const GateRule&, const TokenProgram&, const float*);
+template StepGates<double> step_gates<double>(const Geometry&, const GateRule&, const TokenProgram&, const float*);
+template StepValues<float> step_values<float>(const Geometry&, const GateRule&, const CheckpointProgram&,
+                                              const WindowProgram&, int64_t, const TokenProgram&);
+template StepValues<double> step_values<double>(const Geometry&, const GateRule&, const CheckpointProgram&,
+                                                const WindowProgram&, int64_t, const TokenProgram&);
+template void write_step<float>(const StepValues<float>&, const StepRows&);
+template void write_step<double>(const StepValues<double>&, const StepRows&);
+
+}  // namespace leapquant::ref

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step_calls.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "judge/program_copy.h"
+
+namespace leapquant::conformance {
+namespace {
+
+// Part `from` of a tensor [batch, ...] behind what `to` holds.
+template <class T>
+void append_item(const std::vector<T>& tensor, int64_t item, int64_t batch, std::vector<T>& to) {
+  const auto size = static_cast<int64_t>(tensor.size()) / batch;
+  to.insert(to.end(), tensor.begin() + item * size, tensor.begin() + (item + 1) * size);
+}
+
+template <class T>
+std::vector<T> gathered(const std::vector<T>& tensor, const std::vector<int64_t>& items, int64_t batch) {
+  std::vector<T> result;
+  for (const int64_t item : items) append_item(tensor, item, batch, result);
+  return result;
+}
+
+judge::StepTensors unwritten(const Geometry& geometry, int64_t batch) {
+  judge::StepTensors tensors(geometry, batch);
+  tensors.for_each([](auto& values) { std::memset(values.data(), 0xFF, values.size() * sizeof(values[0])); });
+  return tensors;
+}
+
+lq_token mirrored_token(Mirrors& mirrors, lq_token token) {
+  for (const auto member : judge::kTokenMembers) {
+    if ((token.*member).dtype != LQ_DTYPE_NONE) token.*member = mirrors.add(token.*member);
+  }
+  return token;
+}
+
+lq_step_result mirrored_result(Mirrors& mirrors, lq_step_result result) {
+  for (const auto member : judge::kResultMembers) {
+    if ((result.*member).dtype != LQ_DTYPE_NONE) result.*member = mirrors.add(result.*member);
+  }
+  return result;
+}
+
+// The token with its three rows in one.
+lq_token packed_token(lq_token token, std::vector<Bfloat16>& mixed, int64_t batch) {
+  const int64_t row = batch == 0 ? token.qx.shape[1] * (2 * token.qx.shape[2] + token.vx.shape[2])
+                                 : static_cast<int64_t>(mixed.size()) / batch;
+  token.qx = token.kx = token.vx = {};
+  token.mixed = tensor(mixed.data(), LQ_BFLOAT16, {batch, row});
+  return token;
+}
+
+}  // namespace
+
+judge::StepInputs step_inputs_of(judge::StepFamily family, const Geometry& geometry, int64_t batch, GateFunction gate,
+                                 uint64_t seed) {
+  judge::StepRequest request;
+  request.geometry = geometry;
+  request.family = family;
+  request.batch = batch;
+  request.seed = seed;
+  request.gate.function = gate;
+  Result<judge::StepInputs> inputs = judge::make_step_inputs(request);
+  if (!inputs.ok()) throw std::runtime_error(inputs.status().message());
+  return std::move(inputs.value());
+}
+
+judge::StepInputs gather(const judge::StepInputs& inputs, const std::vector<int64_t>& items) {
+  judge::StepInputs result = inputs;
+  const int64_t batch = inputs.batch;
+  const auto take = [&](auto& tensor, const auto& from) { tensor = gathered(from, items, batch); };
+  result.batch = std::ssize(items);
+  take(result.checkpoint.codes, inputs.checkpoint.codes);
+  take(result.checkpoint.s_k, inputs.checkpoint.s_k);
+  take(result.checkpoint.s_v, inputs.checkpoint.s_v);
+  take(result.checkpoint.u, inputs.checkpoint.u);
+  take(result.checkpoint.q, inputs.checkpoint.q);
+  take(result.window.kbuf, inputs.window.kbuf);
+  take(result.window.ubuf, inputs.window.ubuf);
+  take(result.window.w, inputs.window.w);
+  take(result.window.gbuf, inputs.window.gbuf);
+  take(result.window.pcum, inputs.window.pcum);
+  take(result.h, inputs.h);
+  take(result.token.qx, inputs.token.qx);
+  take(result.token.kx, inputs.token.kx);
+  take(result.token.vx, inputs.token.vx);
+  take(result.token.a, inputs.token.a);
+  take(result.token.b, inputs.token.b);
+  take(result.token.log_gate, inputs.token.log_gate);
+  return result;
+}
+
+StepCall::StepCall(const Context& context, const judge::StepInputs& valid)
+    : mirrors_(context.info().device),
+      inputs(valid),
+      output(unwritten(valid.geometry, valid.batch)),
+      geometry(judge::public_geometry(valid.geometry)),
+      checkpoint(mirrored(mirrors_, inputs.checkpoint)),
+      window(mirrored(mirrors_, inputs.window)),
+      h(mirrors_.add(judge::public_entries(inputs))),
+      token(mirrored_token(mirrors_, judge::public_token(inputs))),
+      params(judge::public_params(valid.gate)),
+      result(mirrored_result(mirrors_, judge::public_result(output))) {}
+
+lq_status StepCall::enqueue(const Context& context) const {
+  return lq_step(context.get(), &geometry, &checkpoint, &window, &h, &token, &params, &result, nullptr);
+}
+
+lq_status StepCall::run(const Context& context) {
+  mirrors_.upload();
+  const lq_status status = enqueue(context);
+  mirrors_.download();
+  return status;
+}
+
+judge::StepTensors step_or_die(const Context& context, const judge::StepInputs& inputs) {
+  StepCall call(context, inputs);
+  check(call.run(context));
+  return std::move(call.output);
+}
+
+std::vector<unsigned char> bytes_of(const judge::StepTensors& tensors) {
+  std::vector<unsigned char> bytes;
+  judge::StepTensors copy = tensors;
+  copy.for_each([&](const auto& values) {
+    const auto* const first = reinterpret_cast<const unsigned char*>(values.data());
+    bytes.insert(bytes.end(), first, first + values.size() * sizeof(values[0]));
+  });
+  return bytes;
+}
+
+std::vector<Bfloat16> packed_rows(const judge::StepInputs& inputs) {
+  std::vector<Bfloat16> rows;
+  for (int64_t item = 0; item < inputs.batch; ++item) {
+    append_item(inputs.token.qx, item, inputs.batch, rows);
+    append_item(inputs.token.kx, item, inputs.batch, rows);
+    append_item(inputs.token.vx, item, inputs.batch, rows);
+  }
+  return rows;
+}
+
+StepArguments::StepArguments(lq_device device, std::vector<int32_t> index_values, const judge::StepInputs& inputs,
+                             TokenForm form)
+    : tokens_(inputs),
+      index_values_(std::move(index_values)),
+      mixed_(packed_rows(inputs)),
+      mirrors_(device),
+      output(static_cast<size_t>(inputs.programs() * inputs.geometry.value_dim), Bfloat16{0xFFFF}),
+      indices(mirrors_.add(tensor(index_values_.data(), LQ_INT32, {std::ssize(index_values_)}))),
+      params(judge::public_params(inputs.gate)),
+      o(mirrors_.add(
+          tensor(output.data(), LQ_BFLOAT16, {inputs.batch, inputs.geometry.num_heads, inputs.geometry.value_dim}))) {
+  const lq_token three = judge::public_token(tokens_);
+  token = mirrored_token(mirrors_, form == TokenForm::kPacked ? packed_token(three, mixed_, inputs.batch) : three);
+}
+
+lq_status StepArguments::enqueue(const Pool& pool) const {
+  return lq_step_inplace(pool.get(), &indices, &token, &params, &o, nullptr);
+}
+
+template <class Call>
+void StepArguments::with_copies(const MirroredPool& pool, const Call& call) {
+  pool.upload();
+  mirrors_.upload();
+  check(call());
+  mirrors_.download();
+  pool.download();
+}
+
+void StepArguments::step(const MirroredPool& pool) {
+  with_copies(pool, [&] { return enqueue(pool.pool()); });
+}
+
+void StepArguments::step_flush(const MirroredPool& pool, const lq_tensor& q0) {
+  with_copies(pool,
+              [&] { return lq_step_flush_inplace(pool.pool().get(), &indices, &token, &params, &q0, &o, nullptr); });
+}
+
+void fill_slot(const MirroredPool& pool, int64_t slot, const judge::StepInputs& inputs, int64_t item) {
+  judge::write_slot(pool.host(), slot, inputs.checkpoint, inputs.window, item);
+  for (int64_t head = 0; head < inputs.geometry.num_heads; ++head) {
+    pool.counter(slot, head) = inputs.h[item * inputs.geometry.num_heads + head];
+  }
+}
+
+void append_program(const MirroredPool& pool, int64_t slot, int64_t head, const judge::StepInputs& inputs,
+                    const judge::StepTensors& result, int64_t n) {
+  const Geometry& g = inputs.geometry;
+  const int64_t entries = inputs.h[n];
+  const WindowProgram window = judge::slot_window(pool.host(), slot, head);
+  std::copy_n(result.k_row.begin() + n * g.key_dim, g.key_dim, window.window_key + entries * g.key_dim);
+  std::copy_n(result.u_row.begin() + n * g.value_dim, g.value_dim, window.window_update + entries * g.value_dim);
+  std::copy_n(result.g_row.begin() + n * g.key_dim, g.key_dim, window.window_gate + entries * g.key_dim);
+  std::copy_n(result.w_new.begin() + n * g.window, g.window, window.window_weight);
+  std::copy_n(result.pcum_new.begin() + n * g.key_dim, g.key_dim, window.log_decay);
+  pool.counter(slot, head) = static_cast<int32_t>(entries + 1);
+}
+
+}  // namespace leapquant::conformance

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls of the step in the memory of the backend under test, for tests that edit and read the host's side (mirrors.h).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backends.h"
+#include "judge/verify_step.h"
+#include "mirrors.h"
+
+namespace leapquant::conformance {
+
+judge::StepInputs step_inputs_of(judge::StepFamily family, const Geometry& geometry, int64_t batch,
+                                 GateFunction gate = GateFunction::kSoftplus, uint64_t seed = 7);
+
+// The items of a batch that stand at `items`, in that order, as a batch of their own. Tokens come along.
+judge::StepInputs gather(const judge::StepInputs& inputs, const std::vector<int64_t>& items);
+
+// A valid functional call, which a test may spoil.
+class StepCall {
+  Mirrors mirrors_;
+
+ public:
+  StepCall(const Context& context, const judge::StepInputs& valid);
+  StepCall(const StepCall&) = delete;
+  StepCall& operator=(const StepCall&) = delete;
+
+  // Gives the backend what `inputs` and `output` hold, calls, waits, and brings all of it back.
+  lq_status run(const Context& context);
+  lq_status enqueue(const Context& context) const;
+
+  judge::StepInputs inputs;
+  judge::StepTensors output;  // bytes of 0xFF to begin with
+  lq_geometry geometry;
+  lq_checkpoint checkpoint;
+  lq_window window;
+  lq_tensor h;
+  lq_token token;
+  lq_step_params params;
+  lq_step_result result;
+};
+
+judge::StepTensors step_or_die(const Context& context, const judge::StepInputs& inputs);
+
+std::vector<unsigned char> bytes_of(const judge::StepTensors& tensors);
+
+enum class TokenForm { kThreeTensors, kPacked };
+
+// Queries, keys and values as rows [B, 2 H K + H V].
+std::vector<Bfloat16> packed_rows(const judge::StepInputs& inputs);
+
+// Arguments of an in-place step: position i takes token i of `inputs`, whose batch is the number of indices.
+class StepArguments {
+  template <class Call>
+  void with_copies(const MirroredPool& pool, const Call& call);
+
+  judge::StepInputs tokens_;
+  std::vector<int32_t> index_values_;
+  std::vector<Bfloat16> mixed_;
+  Mirrors mirrors_;
+
+ public:
+  StepArguments(lq_device device, std::vector<int32_t> index_values, const judge::StepInputs& inputs,
+                TokenForm form = TokenForm::kThreeTensors);
+  StepArguments(const StepArguments&) = delete;
+  StepArguments& operator=(const StepArguments&) = delete;
+
+  // The call alone, and with all copies of pool and arguments around it.
+  lq_status enqueue(const Pool& pool) const;
+  void step(const MirroredPool& pool);
+  void step_flush(const MirroredPool& pool, const lq_tensor& q0);
+
+  std::vector<Bfloat16> output;  // [n, H, V], bytes of 0xFF to begin with
+  lq_tensor indices;
+  lq_token token;
+  lq_step_params params;
+  lq_tensor o;
+};
+
+// Puts item `item` of `inputs` into a slot on the host's side, its counters included.
+void fill_slot(const MirroredPool& pool, int64_t slot, const judge::StepInputs& inputs, int64_t item);
+
+// Puts program `n` of a functional step where an in-place step must leave it.
+void append_program(const MirroredPool& pool, int64_t slot, int64_t head, const judge::StepInputs& inputs,
+                    const judge::StepTensors& result, int64_t n);
+
+}  // namespace leapquant::conformance
