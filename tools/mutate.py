@@ -24,6 +24,7 @@ POOL = "src/pool/pool.cc"
 STEP = "src/cpu/step_kernel-inl.h"
 MATH = "src/cpu/math16-inl.h"
 HOST_STEP = "src/plan/host_step.cc"
+HOST_SLOTS = "src/plan/host_slots.cc"
 VALIDATE_STEP = "src/api/validate_step.cc"
 
 ROUNDED = "const Vector rounded = hn::MulAdd(smoothed.part[i], hn::Set(df, scale), hn::Set(df, kRounder));"
@@ -85,8 +86,9 @@ MUTATIONS = (
         BACKEND,
         (
             (
-                "reset_window(plan.geometry, window);",
-                "reset_window(plan.geometry, window);\n*plan.due.fill_count.at(due->item, due->head) = 0;",
+                "finish_flush(plan, *due, finite);",
+                "finish_flush(plan, *due, finite);\n"
+                "if (plan.in_place) *plan.due.fill_count.at(due->item, due->head) = 0;",
             ),
         ),
     ),
@@ -169,6 +171,18 @@ MUTATIONS = (
         HOST_STEP,
         (("slot >= plan.pool.num_slots", "slot > plan.pool.num_slots"),),
     ),
+    Mutation("slots: a flushed window is quantized again", HOST, (("return !flushed;", "return true;"),)),
+    Mutation("slots: a flush of any fill keeps the counter", HOST, (("if (plan.any_fill) *plan", "if (false) *plan"),)),
+    Mutation(
+        "slots: a reset keeps the counter",
+        HOST_SLOTS,
+        (("fill_count.at(slot, head) = 0;", "fill_count.at(slot, head);"),),
+    ),
+    Mutation(
+        "slots: a copy leaves the gates behind",
+        HOST_SLOTS,
+        (("std::copy_n(from.window_gate,", "if (false) std::copy_n(from.window_gate,"),),
+    ),
     Mutation("step: weight of the new entry missing", HOST_STEP, (("  weight[program.entries] = 1.0f;\n", ""),)),
     Mutation(
         "step: key and query of a packed row swapped",
@@ -211,7 +225,8 @@ def copy_sources() -> None:
     for name in run("git", "-C", str(ROOT), "ls-files").stdout.splitlines():
         target = COPY / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, target)
+        # With a new date: an interrupted run may have left objects of a fault behind.
+        shutil.copy(ROOT / name, target)
 
 
 def survives(mutation: Mutation) -> bool:

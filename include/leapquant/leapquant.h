@@ -374,6 +374,12 @@ LQ_API lq_status lq_step_flush_inplace(lq_pool* pool, const lq_tensor* idx, cons
                                        const lq_step_params* params, const lq_tensor* q0, const lq_tensor* o,
                                        void* stream);
 
+/* Flushes, in place, windows of any fill: every program of the slots in `idx` whose counter is from 1 to L gets a new
+ * checkpoint, an empty window and counter 0. (A counter of L over a window that a flush has emptied becomes 0, and
+ * nothing is quantized.) Entries from the counter on must be empty: weight 0, gate 1. Otherwise as lq_flush_inplace. A
+ * backend without it refuses it (LQ_UNSUPPORTED), by name. */
+LQ_API lq_status lq_pool_flush_now(lq_pool* pool, const lq_tensor* idx, const lq_tensor* q0, void* stream);
+
 /* Gives the slots in `idx` the bytes of a new pool's: a zero state, an empty window, counters 0. Indices as in
  * lq_flush_inplace; duplicates are harmless. Allocates and synchronises as that does. A backend without it refuses it
  * (LQ_UNSUPPORTED), by name. */

@@ -129,6 +129,10 @@ class Pool {
     check(lq_step_flush_inplace(get(), &idx, &token, &params, &q0, &o, stream));
   }
 
+  void flush_now(const lq_tensor& idx, const lq_tensor& q0, void* stream = nullptr) const {
+    check(lq_pool_flush_now(get(), &idx, &q0, stream));
+  }
+
   void reset_slots(const lq_tensor& idx, void* stream = nullptr) const {
     check(lq_pool_reset_slots(get(), &idx, stream));
   }

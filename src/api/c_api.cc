@@ -174,6 +174,15 @@ Status step_flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_token* t
   return pool->pool->backend().flush(plans.value().flush, stream);
 }
 
+Status flush_now(lq_pool* pool, const lq_tensor* idx, const lq_tensor* q0, void* stream) {
+  LQ_RETURN_IF_ERROR(require(pool, "pool"));
+  Result<FlushPlan> plan = plan_flush_inplace(*pool->pool, idx, q0);
+  if (!plan.ok()) return plan.status();
+  if (plan.value().batch == 0) return {};
+  plan.value().any_fill = true;
+  return pool->pool->backend().flush_now(plan.value(), stream);
+}
+
 Status reset_slots(lq_pool* pool, const lq_tensor* idx, void* stream) {
   LQ_RETURN_IF_ERROR(require(pool, "pool"));
   const Result<SlotPlan> plan = plan_reset(*pool->pool, idx);
@@ -393,6 +402,10 @@ lq_status lq_step_inplace(lq_pool* pool, const lq_tensor* idx, const lq_token* t
 lq_status lq_step_flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_token* token,
                                 const lq_step_params* params, const lq_tensor* q0, const lq_tensor* o, void* stream) {
   return api::guarded([&] { return api::step_flush_inplace(pool, idx, token, params, q0, o, stream); });
+}
+
+lq_status lq_pool_flush_now(lq_pool* pool, const lq_tensor* idx, const lq_tensor* q0, void* stream) {
+  return api::guarded([&] { return api::flush_now(pool, idx, q0, stream); });
 }
 
 lq_status lq_pool_reset_slots(lq_pool* pool, const lq_tensor* idx, void* stream) {

@@ -105,9 +105,7 @@ class CpuBackend final : public HostBackend {
       const WindowProgram window = plan.window.at(due->item, due->head);
       const bool finite = kernel.flush(plan.geometry.gate, plan.source.at(due->item, due->head), window,
                                        plan.target.at(due->item, due->head), workspace);
-      if (!plan.in_place) continue;
-      reset_window(plan.geometry, window);
-      if (!finite) record_error(*plan.due.errors, ErrorKind::kNonFinite, due->position);
+      finish_flush(plan, *due, finite);
     }
   }
 

@@ -47,6 +47,9 @@ class Backend {
   // The same for a step. A backend that lacks it says so, before anything is touched.
   virtual Status step(const StepPlan& /*plan*/, void* /*stream*/) { return lacking("the step"); }
 
+  // A flush of windows of any fill (FlushPlan::any_fill).
+  virtual Status flush_now(const FlushPlan& /*plan*/, void* /*stream*/) { return lacking("the flush of any fill"); }
+
   // Slots get the bytes of a new pool's, or those of other slots.
   virtual Status reset_slots(const SlotPlan& /*plan*/, void* /*stream*/) { return lacking("the reset of slots"); }
   virtual Status copy_slots(const SlotPlan& /*plan*/, void* /*stream*/) { return lacking("copies of slots"); }

@@ -22,6 +22,7 @@ struct FlushPlan {
   const float* start_basis = nullptr;  // [V, R] contiguous
   bool in_place = false;               // select by `due`, then reset the windows that were flushed
   PoolSelection due;
+  bool any_fill = false;  // in place: work on windows of any fill, and leave the counter at 0
 
   int64_t programs() const { return batch * geometry.num_heads; }
 };

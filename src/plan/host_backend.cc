@@ -9,6 +9,20 @@
 #include <cstring>
 
 namespace leapquant {
+namespace {
+
+// With any fill there is nothing to quantize in a window that a flush has emptied: its counter alone changes.
+bool is_due(const FlushPlan& plan, int64_t slot, int64_t head) {
+  int32_t& count = *plan.due.fill_count.at(slot, head);
+  if (!plan.any_fill || count != plan.geometry.window) {
+    return plan.any_fill ? count > 0 && count < plan.geometry.window : count == plan.geometry.window;
+  }
+  const bool flushed = plan.window.window_weight.at(slot, head)[plan.geometry.window - 1] == 0.0f;
+  if (flushed) count = 0;
+  return !flushed;
+}
+
+}  // namespace
 
 Result<void*> HostBackend::allocate(size_t bytes) {
   const auto physical = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -55,8 +69,15 @@ std::optional<DueProgram> due_program(const FlushPlan& plan, int64_t n) {
     record_error(*plan.due.errors, ErrorKind::kIndex, position);
     return std::nullopt;
   }
-  if (*plan.due.fill_count.at(slot, head) != plan.geometry.window) return std::nullopt;
+  if (!is_due(plan, slot, head)) return std::nullopt;
   return DueProgram{position, slot, head};
+}
+
+void finish_flush(const FlushPlan& plan, const DueProgram& program, bool finite) {
+  if (!plan.in_place) return;
+  reset_window(plan.geometry, plan.window.at(program.item, program.head));
+  if (plan.any_fill) *plan.due.fill_count.at(program.item, program.head) = 0;
+  if (!finite) record_error(*plan.due.errors, ErrorKind::kNonFinite, program.position);
 }
 
 void reset_window(const Geometry& geometry, const WindowProgram& window) {

@@ -19,6 +19,7 @@ class HostBackend : public Backend {
   Status copy_to_host(void* host, const void* device, size_t bytes, void* stream) override;
   Status copy_from_host(void* device, const void* host, size_t bytes, void* stream) override;
 
+  Status flush_now(const FlushPlan& plan, void* stream) override { return flush(plan, stream); }
   Status reset_slots(const SlotPlan& plan, void* stream) override;
   Status copy_slots(const SlotPlan& plan, void* stream) override;
 };
@@ -32,6 +33,9 @@ struct DueProgram {
 
 // Program `n` in [0, plan.programs()) of a plan, or nothing when it is not due. An index beyond the pool is recorded.
 std::optional<DueProgram> due_program(const FlushPlan& plan, int64_t n);
+
+// After the checkpoint: the window, the counter, and whether the state was finite.
+void finish_flush(const FlushPlan& plan, const DueProgram& program, bool finite);
 
 // What marks a window as empty after a flush: weights 0, gates 1, log-decay 0 (GDN: weights 0, decay 1).
 void reset_window(const Geometry& geometry, const WindowProgram& window);

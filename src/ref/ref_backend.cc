@@ -51,12 +51,10 @@ class RefBackend final : public HostBackend {
     const Factors factors = compress_state<float>(geometry, state, plan.start_basis);
     const CheckpointProgram target = plan.target.at(due.item, due.head);
     quantize_residual<float>(geometry, state, factors, target);
-    if (!plan.in_place) return;
-    reset_window(geometry, window);
     // A column scale is a sum over its column of the residual: NaN and Inf of the state or of the factors reach it.
     const bool finite = std::all_of(target.key_scale, target.key_scale + geometry.key_dim,
                                     [](float scale) { return std::isfinite(scale); });
-    if (!finite) record_error(*plan.due.errors, ErrorKind::kNonFinite, due.position);
+    finish_flush(plan, due, finite);
   }
 
   BackendState state_{.name = "ref", .target = "scalar", .threads = 1, .device = {}};

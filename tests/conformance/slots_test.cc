@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The life of a slot beside step and flush: both in one call, resets, copies. Over the backends on host memory: those
-// on a device refuse them so far.
+// The life of a slot beside step and flush: both in one call, flushes of any fill, resets, copies. Over the backends on
+// host memory: those on a device refuse them so far.
 #include <algorithm>
 #include <climits>
 
@@ -97,6 +97,50 @@ TEST_P(SlotsTest, AStepFlushThatIsRefusedStepsNothing) {
   wrong = flush_arguments.q0;
   wrong.data = static_cast<char*>(step.o.data) + 64;
   expect_refusal(wrong, "overlap");
+}
+
+// Counters 1 to 15 and a full window: the functional flush of what they hold, an empty window, counter 0. A window that
+// a flush has emptied is not quantized again; 0 and counters out of range keep every byte.
+TEST_P(SlotsTest, FlushNowTakesAnyFill) {
+  const Context backend = context(2);
+  const Geometry geometry = geometry_of(20);
+  judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kStructured, geometry, 2);
+  const judge::FlushInputs basis = inputs_of(judge::Family::kRandom, geometry, 1);
+  for (int64_t head = 0; head < 20; ++head) {
+    const WindowProgram window = inputs.window.view().at(1, head);
+    for (int64_t j = 0; j < 16; ++j) {
+      const bool empty = head == 17 || j >= head;
+      window.window_weight[j] = empty ? 0.0f : 1.0f;
+      if (empty) std::fill_n(window.window_gate + j * 128, 128, Half{kHalfOne});
+    }
+    inputs.h[20 + head] = static_cast<int32_t>(std::min<int64_t>(head, 16));
+  }
+  inputs.h[20 + 18] = 17;
+  inputs.h[20 + 19] = -1;
+  const judge::FlushInputs flush{geometry, 2, inputs.checkpoint, inputs.window, basis.q0};
+  const judge::CheckpointTensors flushed = flush_or_die(backend, flush);
+  judge::StepInputs wanted = inputs;
+  for (int64_t head = 1; head <= 17; ++head) {
+    wanted.h[20 + head] = 0;
+    if (head == 17) continue;  // emptied by a flush
+    copy_program(flushed, 20 + head, wanted.checkpoint);
+    const WindowProgram window = wanted.window.view().at(1, head);
+    std::fill_n(window.window_weight, 16, 0.0f);
+    std::fill_n(window.window_gate, 2048, Half{kHalfOne});
+    std::fill_n(window.log_decay, 128, 0.0f);
+  }
+  const MirroredPool pool = noisy_pool(backend, inputs);
+  const MirroredPool expected = noisy_pool(backend, wanted);
+  const InplaceArguments arguments(backend.info().device, {0, 1, -5, 2}, basis);
+  pool.pool().flush_now(arguments.indices, arguments.q0);
+  pool.download();
+  EXPECT_EQ(bytes_of(pool), bytes_of(expected));
+  const lq_pool_errors errors = pool.read_errors();
+  EXPECT_EQ(errors.flags, 1u << LQ_ERROR_INDEX);
+  EXPECT_EQ(errors.first_position[LQ_ERROR_INDEX], 3);
+  pool.pool().flush_now(arguments.indices, arguments.q0);
+  pool.download();
+  EXPECT_EQ(bytes_of(pool), bytes_of(expected));  // nothing is left to flush
 }
 
 TEST_P(SlotsTest, AResetSlotIsNew) {
