@@ -83,12 +83,41 @@ def arrays_like(array):
 def argument(name, array):
     """`array` as the module takes it. What the library can check is left to the library."""
     if is_torch(array):
-        return array
+        return _torch_argument(name, array)
     if isinstance(array, np.ndarray):
         return _numpy_argument(name, array)
     if not hasattr(array, "__dlpack__"):
         raise TypeError(f"tensor '{name}': expected an array, got {type(array).__name__}")
     return _dlpack_argument(name, array)
+
+
+def packed(array, first):
+    """`array`, or a copy where its dimensions from `first` on are not contiguous."""
+    if is_torch(array):
+        if array.layout is not torch.strided or array.is_contiguous() or _dense(array.shape, array.stride(), first):
+            return array
+        return array.contiguous()
+    if not isinstance(array, np.ndarray) or array.flags.c_contiguous:
+        return array
+    strides = tuple(stride / array.itemsize for stride in array.strides)
+    return array if _dense(array.shape, strides, first) else np.ascontiguousarray(array)
+
+
+def _dense(shape, strides, first):
+    expected = 1
+    for extent, stride in zip(reversed(shape[first:]), reversed(strides[first:]), strict=True):
+        if extent != 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+def _torch_argument(name, array):
+    if array.layout is not torch.strided or not (array.is_cpu or array.is_cuda):
+        came = f"{array.layout} on {array.device}"
+        raise TypeError(f"tensor '{name}': expected a strided tensor on cpu or cuda, got {came}")
+    # A lazy negation is a flag that DLPack would drop.
+    return array.resolve_neg() if array.is_neg() else array
 
 
 def _numpy_argument(name, array):

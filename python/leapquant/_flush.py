@@ -4,7 +4,7 @@
 from typing import Any, NamedTuple
 
 from . import _native
-from ._arrays import argument, arrays_like
+from ._arrays import argument, arrays_like, packed
 
 
 class Checkpoint(NamedTuple):
@@ -22,23 +22,28 @@ class Checkpoint(NamedTuple):
     """float16 [B, H, R, V]: value factors."""
 
 
-def flush(codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, q0, check_finite):
-    """See kda.run."""
-    inputs = {
-        "codes": codes,
-        "s_k": s_k,
-        "s_v": s_v,
-        "u": u,
-        "q": q,
-        "kbuf": kbuf,
-        "ubuf": ubuf,
-        "gbuf": gbuf,
-        "w": w,
-        "pcum": pcum,
-        "q0": q0,
-    }
-    arguments = [argument(name, array) for name, array in inputs.items()]
-    results = _new_checkpoint(arrays_like(codes), *arguments[:5])
+# The functional form's inputs in their order, and the dimension from which on each must be contiguous.
+_INPUTS = {
+    "codes": 2,
+    "s_k": 2,
+    "s_v": 2,
+    "u": 3,
+    "q": 3,
+    "kbuf": 2,
+    "ubuf": 2,
+    "gbuf": 2,
+    "w": 2,
+    "pcum": 2,
+    "q0": 0,
+}
+
+
+def flush(*inputs, check_finite):
+    """See kda.run. What is not contiguous enough is copied: transposed factors are common in formulas."""
+    arguments = [
+        argument(name, packed(array, inner)) for (name, inner), array in zip(_INPUTS.items(), inputs, strict=True)
+    ]
+    results = _new_checkpoint(arrays_like(inputs[0]), *arguments[:5])
     call(_native.flush, *arguments, *results, check_finite)
     return results
 

@@ -38,7 +38,7 @@ def run(
     q0: Tensor,
     check_finite: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return tuple(_flush.flush(codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, q0, check_finite))
+    return tuple(_flush.flush(codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, q0, check_finite=check_finite))
 
 
 @run.register_fake

@@ -56,14 +56,15 @@ def run(
     gbuf    float16  [B, H, L, K]   decay factors, in [0, 1]
     w       float32  [B, H, L]      weights, in [0, 1]
     pcum    float32  [B, H, K]      summed log-gates, <= 0
-    q0      float32  [V, R]         the fixed start basis, contiguous
+    q0      float32  [V, R]         the fixed start basis
 
-    All on one device. Inputs may be strided over B and H (u and q over R too). On CUDA the call only enqueues on
-    PyTorch's current stream of that device; `check_finite` refuses NaN and Inf there by waiting for it.
+    All on one device. Strides over B and H (u and q: over R too) cost nothing; what is strided further in is copied
+    first. On CUDA tensors must lie at multiples of 16 bytes, and the call only enqueues on PyTorch's current stream of
+    that device. `check_finite` refuses NaN and Inf, which there waits for the stream.
     """
     if _traced(codes):
         return Checkpoint(*_torch_ops.run(codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, q0, check_finite))
-    return flush(codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, q0, check_finite)
+    return flush(codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, q0, check_finite=check_finite)
 
 
 class Pool:
