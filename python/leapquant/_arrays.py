@@ -20,15 +20,13 @@ except ImportError:  # bit patterns then
 class NumpyArrays:
     """NumPy, on the CPU. bfloat16 is ml_dtypes' where that is installed, and uint16 bit patterns elsewhere."""
 
-    _DTYPES = {"bfloat16": np.dtype(_bfloat16)}
-
     def __init__(self, device="cpu"):
         if str(device) != "cpu":
             raise ValueError(f"device: NumPy arrays live on 'cpu', got '{device}'")
         self.device = "cpu"
 
     def dtype(self, name):
-        return self._DTYPES.get(name) or np.dtype(name)
+        return np.dtype(_bfloat16 if name == "bfloat16" else name)
 
     def empty(self, shape, dtype):
         return np.empty(shape, self.dtype(dtype))

@@ -151,7 +151,7 @@ def flush_inplace(pool: Pool, idx: Any, q0: Any) -> None:
     """Flush every program of the slots in `idx` whose counter equals L: new checkpoint over the old, window reset.
 
     idx  int32 [n], contiguous, on the pool's device. Entries <= 0 mean "no sequence". An entry beyond the pool touches
-         nothing and shows in `pool.errors()`. n may be 0 or exceed the slots. Twice the same slot is the caller's error.
+         nothing and shows in `pool.errors()`. n may be 0 or exceed the slots. A slot twice is the caller's error.
     q0   float32 [V, R], contiguous, on the pool's device
 
     The window is reset by w = 0, gbuf = 1, pcum = 0; counters stay, and a counter of L then means "flushed, empty". On
@@ -172,7 +172,9 @@ def _plain(view) -> tuple[int, Sequence[int], Sequence[int]]:
 def _library(arrays, device):
     if arrays not in (None, "torch", "numpy"):
         raise ValueError(f"arrays: expected 'torch', 'numpy' or None, got {arrays!r}")
-    if arrays == "torch" or (arrays is None and torch is not None):
+    if arrays == "torch" and torch is None:
+        raise ValueError("arrays: expected 'numpy' or None where PyTorch is not installed, got 'torch'")
+    if arrays != "numpy" and torch is not None:
         return TorchArrays(device)
     return NumpyArrays("cpu" if device is None else device)
 

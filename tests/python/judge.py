@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The accuracy criterion of the published benchmark, over `run`, and the stricter one of this project beside it.
 
-With S the state in double, err = mean |decode(result) - S| over a program. Where the reference's error is at least 1e-4 of
-mean |S|, err may be 1.01 of it; elsewhere 1e-3 of mean |S|. Strict: for every program. Averaged, as published: for every
-head's means over the batch.
+With S the state in double, err = mean |decode(result) - S| over a program. Where the reference's error is at least 1e-4
+of mean |S|, err may be 1.01 of it; elsewhere 1e-3 of mean |S|. Strict: for every program. Averaged, as published: for
+every head's means over the batch.
 """
 
 from typing import NamedTuple

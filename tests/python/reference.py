@@ -15,7 +15,9 @@ def decode(xp, checkpoint):
 
 def rebuild(xp, inputs):
     """Step 1: the state [B, H, V, K]."""
-    state = decode(xp, [inputs[name] for name in ("codes", "s_k", "s_v", "u", "q")]) * xp.exp(inputs["pcum"])[..., None, :]
+    state = (
+        decode(xp, [inputs[name] for name in ("codes", "s_k", "s_v", "u", "q")]) * xp.exp(inputs["pcum"])[..., None, :]
+    )
     decay = xp.ones_like(inputs["pcum"])
     for j in reversed(range(inputs["w"].shape[-1])):
         update = inputs["ubuf"][..., j, :] * inputs["w"][..., j, None]

@@ -99,7 +99,7 @@ def test_byte_offset_counts(inputs, expected, name):
 
 def test_strides_further_in_are_refused(inputs):
     wide = np.stack([inputs["kbuf"].view(np.uint16)] * 2, -1)[..., 0]
-    with pytest.raises(ValueError, match="tensor 'kbuf': .* must be contiguous"):
+    with pytest.raises(ValueError, match=r"tensor 'kbuf': .* must be contiguous"):
         run_with(inputs, kbuf=Foreign(wide))
 
 

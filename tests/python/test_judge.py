@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`run` against the published criterion. The program judges more, over families of its own; this is Python's own way."""
+"""`run` against the published criterion: Python's own judge. The program judges more, over further families."""
 
 import json
 from pathlib import Path
@@ -8,8 +8,9 @@ import pytest
 import reference
 from conftest import need
 from families import FAMILIES, INPUTS
-from judge import judge
 from leapquant import kda
+
+from judge import judge
 
 DEFINITION = Path(__file__).parents[2] / "data" / "definitions" / "leapquant_kda_flush_r4_int8_h32_v128_k128.json"
 
@@ -56,4 +57,4 @@ def test_reference_is_the_published_one(torch_library):
     errors = [
         abs(reference.decode(torch_library.xp, checkpoint) - state).mean((-1, -2)) for checkpoint in (published, ours)
     ]
-    assert float((errors[0] / errors[1] - 1).__abs__().max()) < 1e-3
+    assert float(abs(errors[0] / errors[1] - 1).max()) < 1e-3

@@ -44,7 +44,9 @@ def test_fresh_slots_are_zero_states(library, layout):
     assert pool.errors() == {}
 
 
-@pytest.mark.parametrize(("layout", "base", "head", "slot"), [("padded", 49152, 65536, 33 * 65536), ("compact", 0, 19456, 32 * 19456)])
+@pytest.mark.parametrize(
+    ("layout", "base", "head", "slot"), [("padded", 49152, 65536, 33 * 65536), ("compact", 0, 19456, 32 * 19456)]
+)
 def test_layouts_are_the_documented_ones(library, layout, base, head, slot):
     pool = make_pool(library, 3, layout=layout)
     # A byte of slot 2, head 5 in each tensor, where the format puts it.
@@ -203,6 +205,8 @@ def test_any_selection(idx, counts, layout):
         for head in range(heads):
             due = slot in idx and slot > 0 and counts[slot * heads + head] == 16
             expected = [tensor[slot - 1, head] for tensor in new] if due else [tensor[slot, head] for tensor in old]
-            assert bits(library, [tensor[slot, head] for tensor in checkpoint(pool, slice(None))]) == bits(library, expected)
+            assert bits(library, [tensor[slot, head] for tensor in checkpoint(pool, slice(None))]) == bits(
+                library, expected
+            )
     beyond = [position for position, n in enumerate(idx) if n >= num_slots]
     assert pool.errors() == ({"index": beyond[0]} if beyond else {})

@@ -1,9 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two code blocks that callers of the published package were given, run as they stand."""
 
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
 import pytest
-from conftest import make_library
+from conftest import make_library, need
 from leapquant._arrays import torch
+
+LOAD = {
+    "cuda": """
+import torch
+from kernels import get_kernel
+op = get_kernel("humanfia-lab/leapquant", version=1, trust_remote_code=True).kda
+""",
+    "cpu": """
+import os, pathlib, torch
+from kernels import get_local_kernel
+op = get_local_kernel(pathlib.Path(os.environ["LQ_TEST_HUB"]), backend="cpu").kda
+""",
+}
 
 RUN = """
 B, H, V, K, L, R = 16, 32, 128, 128, 16, 4
@@ -58,6 +75,21 @@ def test_runs_from_the_package(device):
     from leapquant import kda
 
     names = {"torch": torch, "op": kda}
+    execute(RUN, device, names)
+    execute(POOL, device, names)
+    check(names)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_runs_from_the_kernel_hub(device, monkeypatch):
+    """With the folder that the component `hub` was installed to, LQ_TEST_HUB, in the place of a download."""
+    make_library(f"torch-{device}")
+    hub = Path(os.environ.get("LQ_TEST_HUB", "/nowhere"))
+    need(find_spec("kernels"), "kernels package", "LQ_REQUIRE_HUB")
+    need(list(hub.glob(f"build/*-{'cpu' if device == 'cpu' else 'cu[0-9]'}*")), f"{device} variant", "LQ_REQUIRE_HUB")
+    monkeypatch.setenv("LOCAL_KERNELS", f"humanfia-lab/leapquant={hub}")
+    names = {}
+    exec(LOAD[device], names)
     execute(RUN, device, names)
     execute(POOL, device, names)
     check(names)

@@ -6,8 +6,8 @@ import pytest
 from conftest import make_library
 from families import FAMILIES, INPUTS
 from leapquant import kda
-from libraries import NumpyLibrary
 from leapquant._arrays import torch
+from libraries import NumpyLibrary
 
 PROGRAM_TENSORS = INPUTS[:-1]
 
@@ -74,7 +74,7 @@ def test_wrong_shapes_are_refused_by_name(library, name):
     inputs = draw(library)
     array = inputs[name]
     for wrong in (array[..., :-1], array[None], array[0], array[:0]):
-        with pytest.raises(ValueError, match="tensor '|supports|geometry|heads"):
+        with pytest.raises(ValueError, match=r"tensor '|supports|geometry|heads"):
             kda.run(**{**inputs, name: wrong})
 
 

@@ -93,7 +93,13 @@ def test_fake_tensors(torch_library):
 
     with FakeTensorMode() as mode:
         result = kda.run(**{name: mode.from_tensor(t) for name, t in draw(torch_library).items()})
-    assert [tuple(t.shape) for t in result] == [(2, 3, 128, 128), (2, 3, 128), (2, 3, 128), (2, 3, 4, 128), (2, 3, 4, 128)]
+    assert [tuple(t.shape) for t in result] == [
+        (2, 3, 128, 128),
+        (2, 3, 128),
+        (2, 3, 128),
+        (2, 3, 4, 128),
+        (2, 3, 4, 128),
+    ]
 
 
 def test_parameters(torch_library):
