@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worked example runs, and its own check is satisfied."""
+"""The worked example and the documents' code run."""
 
 import re
 import subprocess
@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from conftest import make_library, need
 
-SERVE_LOOP = Path(__file__).parents[2] / "examples" / "serve_loop.py"
+ROOT = Path(__file__).parents[2]
+SERVE_LOOP = ROOT / "examples" / "serve_loop.py"
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -20,3 +21,13 @@ def test_serve_loop(device):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(re.match(r"(\d+) flushes in 60 tokens", done.stdout).group(1)) > 20
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/python.md"])
+def test_code_of_the_documents(document):
+    make_library("torch-cpu")
+    path = ROOT / document
+    need(path.exists(), "documents beside the tests", "LQ_REQUIRE_SOURCES")
+    blocks = re.findall(r"^```python\n(.*?)^```$", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    assert blocks
+    exec("\n".join(blocks), {})
