@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packs the Python package of a build with its tests, for a machine with a GPU and without a network or a compiler.
 
-    .venv/bin/python tools/pack_python_tests.py BUILD FOLDER [--python 3.12]
+    .venv/bin/python tools/pack_python_tests.py FOLDER BUILD... [--python 3.12]
 
-BUILD is a build tree configured with -DLQ_BUILD_PYTHON=ON. The machine has PyTorch, numpy, pytest and hypothesis for
+BUILD is a build tree configured with -DLQ_BUILD_PYTHON=ON. The package is the first one's; every one adds its variant
+of the kernel hub's layout. The machine has PyTorch, numpy, pytest and hypothesis for
 that version of Python. There, `bash FOLDER/run` runs every test, and takes a missing GPU for a failure; options go to
 pytest.
 """
@@ -42,6 +43,11 @@ def pinned(file, names=None):
     return [line for line in wanted if names is None or line.partition("==")[0] in names]
 
 
+def install(build, component, folder):
+    command = ["cmake", "--install", build, "--strip", "--component", component, "--prefix", folder]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
 def download(folder, version):
     """Wheels for the other machine's Python, unpacked. Their requirements are in the lists, or on that machine."""
     platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (28, 24, 17)]
@@ -72,15 +78,15 @@ def copy_sources(folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=Path)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("builds", type=Path, nargs="+", metavar="build")
     parser.add_argument("--python", default="3.12", help="the other machine's version of Python (default: 3.12)")
     options = parser.parse_args()
 
     shutil.rmtree(options.folder, ignore_errors=True)
-    for component, place in (("python", "package"), ("hub", "hub")):
-        command = ["cmake", "--install", options.build, "--strip", "--component", component]
-        subprocess.run([*command, "--prefix", options.folder / place], check=True, stdout=subprocess.DEVNULL)
+    install(options.builds[0], "python", options.folder / "package")
+    for build in options.builds:
+        install(build, "hub", options.folder / "hub")
     download(options.folder / "site", options.python)
     copy_sources(options.folder)
     (options.folder / "run").write_text(RUN, encoding="utf-8")

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams, graphs and devices: all of it with the bits of serial calls."""
 
+import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
-from conftest import make_library, need_gpu
+from conftest import make_library, need, need_gpu
 from families import FAMILIES
 from leapquant import kda
 from leapquant._arrays import torch
@@ -199,6 +201,7 @@ def test_second_device():
 
 
 def test_compiled_by_inductor(gpu):
+    need(find_spec("triton") and shutil.which("cc"), "Triton and C compiler", "LQ_REQUIRE_INDUCTOR")
     inputs = draw(gpu)
     pool, idx = filled(gpu, inputs), every_slot(gpu)
 
