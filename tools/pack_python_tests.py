@@ -5,9 +5,8 @@
     .venv/bin/python tools/pack_python_tests.py FOLDER BUILD... [--python 3.12]
 
 BUILD is a build tree configured with -DLQ_BUILD_PYTHON=ON. The package is the first one's; every one adds its variant
-of the kernel hub's layout. The machine has PyTorch, numpy, pytest and hypothesis for
-that version of Python. There, `bash FOLDER/run` runs every test, and takes a missing GPU for a failure; options go to
-pytest.
+of the kernel hub's layout. The machine has PyTorch, numpy, pytest and hypothesis for that version of Python. There,
+`bash FOLDER/run` runs every test, and takes a missing GPU for a failure; options go to pytest.
 """
 
 import argparse
@@ -51,19 +50,9 @@ def install(build, component, folder):
 def download(folder, version):
     """Wheels for the other machine's Python, unpacked. Their requirements are in the lists, or on that machine."""
     platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (28, 24, 17)]
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--only-binary=:all:",
-        "--target",
-        folder,
-    ]
+    options = ["--quiet", "--no-deps", "--no-compile", "--only-binary=:all:", f"--python-version={version}", *platforms]
     packages = pinned("requirements-package.txt", PACKAGES) + pinned("requirements-hub.txt")
-    subprocess.run([*command, f"--python-version={version}", *platforms, *packages], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, "--target", folder, *packages], check=True)
 
 
 def copy_sources(folder):
