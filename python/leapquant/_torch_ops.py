@@ -5,6 +5,7 @@ Eager calls don't come by here: dispatching would cost more than an in-place flu
 """
 
 import weakref
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from . import _flush, _native
 _NAMESPACE = __package__.replace(".", "_")
 
 # Living pools, by the address of their counters.
-_pools = weakref.WeakValueDictionary()
+_pools: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 def remember(pool):
