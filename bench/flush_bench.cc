@@ -2,6 +2,7 @@
 #include "bench/flush_bench.h"
 
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "bench/stopwatch.h"
@@ -21,28 +22,20 @@ constexpr int64_t kDistinctItems = 4;  // the pool repeats the programs of this 
 // What a flush changes and the next one needs: put back from here.
 class WindowBackup {
  public:
-  explicit WindowBackup(const lq_pool_tensors& pool) : pool_(pool) {
-    save(pool.w, weights_);
-    save(pool.gbuf, gates_);
-    save(pool.pcum, log_decays_);
+  explicit WindowBackup(const lq_pool_tensors& pool) {
+    for (const lq_tensor& tensor : {pool.w, pool.gbuf, pool.pcum, pool.p}) {
+      if (tensor.data == nullptr) continue;  // of the other gate
+      auto* const data = static_cast<char*>(tensor.data);
+      saved_.emplace_back(data, std::vector<char>(data, data + device::tensor_bytes(tensor)));
+    }
   }
 
   void restore() const {
-    std::copy(weights_.begin(), weights_.end(), static_cast<char*>(pool_.w.data));
-    std::copy(gates_.begin(), gates_.end(), static_cast<char*>(pool_.gbuf.data));
-    std::copy(log_decays_.begin(), log_decays_.end(), static_cast<char*>(pool_.pcum.data));
+    for (const auto& [data, copy] : saved_) std::copy(copy.begin(), copy.end(), data);
   }
 
  private:
-  static void save(const lq_tensor& tensor, std::vector<char>& copy) {
-    const auto* const data = static_cast<const char*>(tensor.data);
-    copy.assign(data, data + device::tensor_bytes(tensor));
-  }
-
-  lq_pool_tensors pool_;
-  std::vector<char> weights_;
-  std::vector<char> gates_;
-  std::vector<char> log_decays_;
+  std::vector<std::pair<char*, std::vector<char>>> saved_;
 };
 
 }  // namespace

@@ -30,7 +30,8 @@ int64_t flush_program_bytes(const lq_geometry& geometry) {
   const int64_t values = geometry.value_dim;
   const int64_t window = geometry.window;
   const int64_t checkpoint = values * keys + 4 * (keys + values) + 2 * geometry.rank * (keys + values);
-  const int64_t reset = 4 * window + 2 * window * keys + 4 * keys;  // w, gbuf, pcum: read, then written
+  // Read, then written: w, gbuf, pcum; or w, p.
+  const int64_t reset = 4 * window + (geometry.gate == LQ_GATE_KDA ? 2 * window * keys + 4 * keys : 4);
   return 2 * checkpoint + 2 * window * (keys + values) + 2 * reset;
 }
 

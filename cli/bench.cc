@@ -19,6 +19,7 @@ namespace {
 
 struct BenchOptions {
   std::string backend;
+  std::string gate = "kda";
   std::vector<int64_t> batches;  // empty: see default_batches
   int64_t programs = 0;          // not 0: the batches that make up so many, whatever the heads
   std::vector<int32_t> threads;
@@ -48,7 +49,10 @@ std::vector<Geometry> geometries_of(const BenchOptions& options) {
   std::vector<Geometry> geometries;
   for (const int32_t heads : options.heads) {
     for (const int32_t rank : options.ranks) {
-      geometries.push_back({.num_heads = heads, .num_key_heads = heads, .rank = rank});
+      geometries.push_back({.gate = options.gate == "gdn" ? Gate::kGdn : Gate::kKda,
+                            .num_heads = heads,
+                            .num_key_heads = heads,
+                            .rank = rank});
     }
   }
   return geometries;
@@ -133,6 +137,9 @@ void register_bench(CLI::App& app) {
       ->delimiter(',')
       ->check(CLI::IsMember({"compact", "padded"}))
       ->capture_default_str();
+  CLI::Option* const gate = command->add_option("--gate", options->gate, "Gate of the layer")
+                                ->check(CLI::IsMember({"kda", "gdn"}))
+                                ->capture_default_str();
   CLI::Option* const heads = command->add_option("--heads", options->heads, "Heads of a sequence, separated by commas")
                                  ->delimiter(',')
                                  ->capture_default_str();
@@ -140,7 +147,7 @@ void register_bench(CLI::App& app) {
       command->add_option("--rank", options->ranks, "Rank-1 factors of a checkpoint, separated by commas")
           ->delimiter(',')
           ->capture_default_str();
-  add_definition_options(*command, options->definition, {heads, rank, programs}, batch);
+  add_definition_options(*command, options->definition, {gate, heads, rank, programs}, batch);
   command->add_option("--json", options->json,
                       "Write the record to this file; - for the standard output, without the table");
   command->footer(kFooter);

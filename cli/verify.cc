@@ -26,7 +26,7 @@ struct VerifyOptions {
   std::string gate = "kda";
   std::vector<int64_t> batches = {16, 32, 64, 128, 256, 512};
   Geometry geometry;
-  std::vector<std::string> families = {"structured", "second", "random", "trained"};
+  std::vector<std::string> families;  // empty: see default_families
   uint64_t seed = 0;
   int64_t programs = 0;
   int threads = 0;
@@ -41,6 +41,12 @@ struct Row {
   judge::Judgement judgement;
 };
 
+// The published families, and the recorded one where there is a recording.
+std::vector<std::string> default_families(Gate gate) {
+  if (gate == Gate::kGdn) return {"structured", "second", "random"};
+  return {"structured", "second", "random", "trained"};
+}
+
 Geometry requested_geometry(const VerifyOptions& options) {
   Geometry geometry = options.geometry;
   geometry.gate = options.gate == "gdn" ? Gate::kGdn : Gate::kKda;
@@ -49,9 +55,10 @@ Geometry requested_geometry(const VerifyOptions& options) {
 }
 
 // How many seeds it takes until so many programs are judged; at least one.
-int64_t seeds_of(const VerifyOptions& options, const Geometry& geometry, const std::vector<int64_t>& batches) {
+int64_t seeds_of(const VerifyOptions& options, const Geometry& geometry, const std::vector<int64_t>& batches,
+                 int64_t families) {
   const int64_t items = std::accumulate(batches.begin(), batches.end(), int64_t{0});
-  const int64_t per_seed = std::ssize(options.families) * items * geometry.num_heads;
+  const int64_t per_seed = families * items * geometry.num_heads;
   return std::max<int64_t>(1, (options.programs + per_seed - 1) / per_seed);
 }
 
@@ -136,10 +143,12 @@ void verify(const VerifyOptions& options) {
   const Geometry geometry = requested_geometry(options);
   const std::vector<int64_t> batches = batches_or(options.definition, options.batches);
   std::vector<judge::Family> families;
-  for (const std::string& name : options.families) families.push_back(input_or_fail(judge::parse_family(name)));
+  for (const std::string& name : options.families.empty() ? default_families(geometry.gate) : options.families) {
+    families.push_back(input_or_fail(judge::parse_family(name)));
+  }
   const Context context = make_context(options);
   context.require(judge::public_geometry(geometry));
-  const int64_t seeds = seeds_of(options, geometry, batches);
+  const int64_t seeds = seeds_of(options, geometry, batches, std::ssize(families));
 
   const bool table = options.json != "-";  // stdout holds one of the two
   std::vector<Row> rows;
@@ -186,8 +195,10 @@ void register_verify(CLI::App& app) {
   CLI::Option* const heads = command->add_option("--heads", options->geometry.num_heads, "Heads of a sequence");
   CLI::Option* const rank = command->add_option("--rank", options->geometry.rank, "Rank-1 factors of a checkpoint");
   command
-      ->add_option("--family", options->families,
-                   "Input families, separated by commas: structured, second, random, trained, policy")
+      ->add_option(
+          "--family", options->families,
+          "Input families, separated by commas: structured, second, random, trained (kda), policy; default: all "
+          "but policy")
       ->delimiter(',');
   command->add_option("--seed", options->seed, "Seed of the inputs");
   command

@@ -4,16 +4,16 @@
 # the host's sanitizers go without it: the device has sanitizers of its own.
 option(LQ_CUDA "Build the CUDA backend when a CUDA compiler is found" ON)
 
-# The fewest images that run natively on every device from sm_80 on, and PTX for the rest. Which device runs which:
+# An image for every kind of device from sm_80 on, one for a family where there is one, and PTX for the rest. Which device runs which:
 # docs/design.md. PTX of a family (compute_120f) or of one architecture (compute_90a) would be of no use to later ones.
 # A toolkit that knows no families names the members' common architecture instead; one that knows no sm_100, nothing.
 function(lq_default_cuda_architectures version result)
   if(version VERSION_GREATER_EQUAL 12.9)
-    set(${result} "80-real;90a-real;100f-real;120f-real;100-virtual" PARENT_SCOPE)
+    set(${result} "80-real;86-real;89-real;90a-real;100f-real;120f-real;100-virtual" PARENT_SCOPE)
   elseif(version VERSION_GREATER_EQUAL 12.8)
-    set(${result} "80-real;90a-real;100-real;120-real;100-virtual" PARENT_SCOPE)
+    set(${result} "80-real;86-real;89-real;90a-real;100-real;103-real;120-real;100-virtual" PARENT_SCOPE)
   else()
-    set(${result} "80-real;90a-real;90-virtual" PARENT_SCOPE)
+    set(${result} "80-real;86-real;89-real;90a-real;90-virtual" PARENT_SCOPE)
   endif()
 endfunction()
 

@@ -70,12 +70,18 @@ void fill_slots(const Pool& pool, lq_layout layout, const judge::FlushInputs& in
   for (size_t i = 0; i < to.size(); ++i) fill(to[i], from[i], slots);
 }
 
-// Returns how many programs are due.
-int64_t set_counters(const lq_tensor& hcnt, const FlushCase& flush_case) {
+// How many programs are due: in all sets, and in those whose time is measured, which come first.
+struct DuePrograms {
+  int64_t all;
+  int64_t timed;
+};
+
+DuePrograms set_counters(const lq_tensor& hcnt, const FlushCase& flush_case) {
   std::vector<int32_t> counters(tensor_bytes(hcnt) / sizeof(int32_t));
-  const int64_t due = draw_counters(flush_case.geometry, flush_case.due, counters);
+  const int64_t all = draw_counters(flush_case.geometry, flush_case.due, counters);
   check_cuda(cudaMemcpy(hcnt.data, counters.data(), tensor_bytes(hcnt), cudaMemcpyHostToDevice), "filling a pool");
-  return due;
+  const auto warm = counters.end() - flush_case.batch * flush_case.geometry.num_heads;
+  return {all, all - std::count(warm, counters.end(), flush_case.geometry.window)};
 }
 
 // What a flush changes and the next one needs: put back from here.
@@ -122,12 +128,12 @@ FlushTiming time_flush_on_gpu(const Context& context, const FlushCase& flush_cas
   const lq_geometry& geometry = flush_case.geometry;
   const lq_device place = context.info().device;
   const judge::FlushInputs inputs = bench_inputs(geometry, kDistinctItems);
-  const Pool pool(context, geometry, kSets * flush_case.batch + 1, flush_case.layout);
+  const Pool pool(context, geometry, kAllSets * flush_case.batch + 1, flush_case.layout);
   fill_slots(pool, flush_case.layout, inputs);
-  const int64_t due = set_counters(pool.tensors().hcnt, flush_case);
+  const DuePrograms due = set_counters(pool.tensors().hcnt, flush_case);
   const WindowBackup backup(place.index, pool.tensors());
 
-  std::vector<int32_t> slots(static_cast<size_t>(kSets * flush_case.batch));
+  std::vector<int32_t> slots(static_cast<size_t>(kAllSets * flush_case.batch));
   std::iota(slots.begin(), slots.end(), 1);
   const CudaMemory indices = uploaded(place.index, slots);
   const CudaMemory basis = uploaded(place.index, inputs.q0);
@@ -139,9 +145,9 @@ FlushTiming time_flush_on_gpu(const Context& context, const FlushCase& flush_cas
 
   FlushTiming timing;
   timing.us = graph.time([&](cudaStream_t stream) { backup.restore(stream); });
-  check_flushed(pool, due);
-  timing.due_programs = (due + kSets / 2) / kSets;
-  timing.bytes = due * flush_program_bytes(geometry) / kSets;
+  check_flushed(pool, due.all);
+  timing.due_programs = (due.timed + kSets / 2) / kSets;
+  timing.bytes = due.timed * flush_program_bytes(geometry) / kSets;
   timing.pool_bytes = pool_bytes(flush_case);
   return timing;
 }

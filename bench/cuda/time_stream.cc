@@ -23,8 +23,8 @@ double median_us(int32_t device, const TimedGraph::Call& call) {
 StreamTiming time_stream_on_gpu(int32_t device, int64_t bytes) {
   const size_t half = std::max<size_t>(static_cast<size_t>(bytes) / 2 / 16 * 16, 16);
   const size_t step = (half + kAlignment - 1) / kAlignment * kAlignment;
-  const device::CudaMemory from(device, kSets * step);
-  const device::CudaMemory to(device, kSets * step);
+  const device::CudaMemory from(device, kAllSets * step);
+  const device::CudaMemory to(device, kAllSets * step);
   check_cuda(cudaMemset(from.data(), 1, from.bytes()), "filling device memory");
   const auto at = [&](const device::CudaMemory& memory, int set) {
     return static_cast<char*>(memory.data()) + static_cast<size_t>(set) * step;

@@ -16,6 +16,10 @@ namespace leapquant::bench {
 
 // Calls in a graph. Each works on a set of data of its own, so that it finds none of it in the cache.
 inline constexpr int kSets = 8;
+// One more set is for a call before the measured ones, which brings the code back into the caches that the sweep
+// emptied.
+inline constexpr int kWarmSet = kSets;
+inline constexpr int kAllSets = kSets + 1;
 
 class TimedGraph {
  public:
@@ -23,10 +27,10 @@ class TimedGraph {
   using Prepare = std::function<void(cudaStream_t stream)>;
 
   // Captures kSets calls, after one that runs.
-  TimedGraph(int32_t device, const Call& call);
+  TimedGraph(int32_t device, Call call);
 
   // Microseconds of one call, over many replays of the graph. Before each, outside the measured time, come `prepare`
-  // and a sweep that leaves nothing of it in the L2 cache.
+  // a sweep that leaves nothing of it in the L2 cache, and the call on the set kWarmSet.
   Spread time(const Prepare& prepare);
 
  private:
@@ -40,6 +44,7 @@ class TimedGraph {
   static device::CudaMemory sweep_memory(int32_t device);
   double replay(const Prepare& prepare);
 
+  Call call_;
   device::CudaMemory sweep_;
   Owner<cudaStream_t, cudaStreamDestroy> stream_;
   Owner<cudaEvent_t, cudaEventDestroy> begin_;

@@ -77,7 +77,7 @@ class CpuBackend final : public HostBackend {
     const WindowProgram window = plan.window.at(program.item, program.head);
     const int64_t bytes = plan.in_place ? region_offsets(plan.geometry).end : plan.geometry.state_elements();
     queue.add(plan.source.codes.at(program.item, program.head), static_cast<size_t>(bytes));
-    queue.add(window.window_gate, kWindow * kKeyDim * sizeof(Half));
+    if (plan.geometry.gate == Gate::kKda) queue.add(window.window_gate, kWindow * kKeyDim * sizeof(Half));
     queue.add(window.window_update, kWindow * kValueDim * sizeof(Bfloat16));
     queue.add(window.window_key, kWindow * kKeyDim * sizeof(Bfloat16));
   }
@@ -91,8 +91,8 @@ class CpuBackend final : public HostBackend {
       workspace.upcoming.clear();
       if (next) queue_program(plan, *next, workspace.upcoming);
       const WindowProgram window = plan.window.at(due->item, due->head);
-      const bool finite =
-          kernel.flush(plan.source.at(due->item, due->head), window, plan.target.at(due->item, due->head), workspace);
+      const bool finite = kernel.flush(plan.geometry.gate, plan.source.at(due->item, due->head), window,
+                                       plan.target.at(due->item, due->head), workspace);
       if (!plan.in_place) continue;
       reset_window(plan.geometry, window);
       if (!finite) record_error(*plan.due.errors, ErrorKind::kNonFinite, due->position);

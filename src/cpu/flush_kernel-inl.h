@@ -90,6 +90,12 @@ HWY_INLINE Vector exp_decay(Vector x) {
   return hn::IfThenElse(hn::Lt(x, hn::Set(df, 104.0f)), hn::Exp(df, x), beyond);
 }
 
+// What the checkpoint has seen since it was made.
+HWY_INLINE Lanes16 checkpoint_decay(Gate gate, const WindowProgram& window, size_t k) {
+  if (gate == Gate::kGdn) return set16(*window.decay);
+  return map16([](Vector x) HWY_ATTR { return exp_decay(x); }, load16(window.log_decay + k));
+}
+
 template <size_t kRank>
 void prepare_start(const float* start_basis, FlushWorkspace& workspace) {
   for (size_t r = 0; r < kRank; ++r) {
@@ -102,7 +108,7 @@ void prepare_start(const float* start_basis, FlushWorkspace& workspace) {
 // Key and value sides of the rebuild: rows [0, kRank) are the old factors, then come the window entries whose weight is
 // not 0. Returns the inner size.
 template <size_t kRank>
-HWY_INLINE size_t prepare_products(const CheckpointProgram& source, const WindowProgram& window,
+HWY_INLINE size_t prepare_products(Gate gate, const CheckpointProgram& source, const WindowProgram& window,
                                    FlushWorkspace& workspace) {
   size_t entry_row[kWindow];
   size_t inner = kRank;
@@ -111,8 +117,7 @@ HWY_INLINE size_t prepare_products(const CheckpointProgram& source, const Window
     if (window.window_weight[j] != 0.0f) ++inner;
   }
   for (size_t k = 0; k < kKeyDim; k += 16) {
-    const Lanes16 log_decay = load16(window.log_decay + k);
-    const Lanes16 decay = map16([](Vector x) HWY_ATTR { return exp_decay(x); }, log_decay);
+    const Lanes16 decay = checkpoint_decay(gate, window, k);
     const Lanes16 code_scale =
         map16([](Vector x) HWY_ATTR { return hn::Div(x, hn::Set(F32(), kCodeMax)); }, load16(source.key_scale + k));
     store16(mul16(code_scale, decay), workspace.code_scale + k);
@@ -120,7 +125,7 @@ HWY_INLINE size_t prepare_products(const CheckpointProgram& source, const Window
       store16(mul16(load16(source.key_factor + r * source.key_factor_row + k), decay),
               workspace.right + r * kKeyDim + k);
     }
-    // D_j, the product of the gates after entry j, by multiplication alone.
+    // D_j, the product of the gates after entry j, by multiplication alone. The weights of GDN have it in them.
     Lanes16 entry_decay = set16(1.0f);
     for (size_t j = kWindow; j-- > 0;) {
       const float weight = window.window_weight[j];
@@ -128,7 +133,7 @@ HWY_INLINE size_t prepare_products(const CheckpointProgram& source, const Window
         const Lanes16 key = mul16(set16(weight), load16(window.window_key + j * kKeyDim + k));
         store16(mul16(key, entry_decay), workspace.right + entry_row[j] * kKeyDim + k);
       }
-      entry_decay = mul16(entry_decay, load16(window.window_gate + j * kKeyDim + k));
+      if (gate == Gate::kKda) entry_decay = mul16(entry_decay, load16(window.window_gate + j * kKeyDim + k));
     }
   }
   for (size_t v = 0; v < kValueDim; v += 16) {
@@ -399,9 +404,9 @@ HWY_INLINE void quantize_rows(const CheckpointProgram& target, FlushWorkspace& w
 // ---- the flush -----------------------------------------------------------------------------------------------------
 
 template <size_t kRank>
-bool flush_program(const CheckpointProgram& source, const WindowProgram& window, const CheckpointProgram& target,
-                   FlushWorkspace& workspace) {
-  const size_t inner = prepare_products<kRank>(source, window, workspace);
+bool flush_program(Gate gate, const CheckpointProgram& source, const WindowProgram& window,
+                   const CheckpointProgram& target, FlushWorkspace& workspace) {
+  const size_t inner = prepare_products<kRank>(gate, source, window, workspace);
   rebuild<kRank>(source, inner, workspace);
   orthonormalize<kRank>(workspace.key_thin);
   multiply_state<kRank>(workspace);

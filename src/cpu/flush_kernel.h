@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/geometry.h"
 #include "core/program_view.h"
 
 namespace leapquant::cpu {
@@ -58,7 +59,7 @@ struct alignas(64) FlushWorkspace {
   float state[kValueDim * kStateRow];       // S [V, kStateRow], later the residual E
   float left[kMaxInner * kValueDim];        // value side of the rebuild [inner, V]
   float right[kMaxInner * kKeyDim];         // key side of the rebuild, decayed [inner, K]
-  float code_scale[kKeyDim];                // s_k / 127 · exp(pcum)
+  float code_scale[kKeyDim];                // s_k / 127 · exp(pcum) or p
   float start[kMaxRank * kValueDim];        // start basis by columns [R, V], each scaled by a power of two
   float key_thin[kMaxRank * kKeyDim];       // P, then U, then the rounded u' [R, K]
   float value_thin[kMaxRank * kValueDim];   // Q, then the rounded q' [R, V]
@@ -72,8 +73,8 @@ struct FlushKernel {
   // Fills workspace.start from `start_basis` [V, R]. Once per call, not per program.
   void (*prepare_start)(const float* start_basis, FlushWorkspace& workspace);
   // Steps 1 to 3 for one program. `target` may be `source`. False when the state was not finite.
-  bool (*flush)(const CheckpointProgram& source, const WindowProgram& window, const CheckpointProgram& target,
-                FlushWorkspace& workspace);
+  bool (*flush)(Gate gate, const CheckpointProgram& source, const WindowProgram& window,
+                const CheckpointProgram& target, FlushWorkspace& workspace);
 };
 
 // An instruction set that was compiled in and that this machine has.

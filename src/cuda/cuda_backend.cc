@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -40,13 +41,15 @@ ProgramBytes in_bytes(const Strided<T>& tensor) {
   return {reinterpret_cast<char*>(tensor.base), tensor.item_stride * kSize, tensor.head_stride * kSize};
 }
 
-// Counters can be read several at once when they are dense, at a multiple of a unit's bytes.
+// Counters can be read several at once when they are dense, at a multiple of 16 bytes.
 int32_t counter_unit(const FlushPlan& plan) {
+  constexpr uintptr_t kReadBytes = 16;
   const auto& counters = plan.due.fill_count;
   const int32_t heads = plan.geometry.num_heads;
-  const bool wide = heads % kWideUnit == 0 && counters.head_stride == 1 && counters.item_stride == heads &&
-                    reinterpret_cast<uintptr_t>(counters.base) % (kWideUnit * sizeof(int32_t)) == 0;
-  return wide ? kWideUnit : 1;
+  const bool dense = counters.head_stride == 1 && counters.item_stride == heads &&
+                     reinterpret_cast<uintptr_t>(counters.base) % kReadBytes == 0;
+  if (!dense) return 1;
+  return heads % 8 == 0 ? 8 : heads % 4 == 0 ? 4 : 1;
 }
 
 FlushArguments arguments_of(const FlushPlan& plan) {
@@ -64,7 +67,8 @@ FlushArguments arguments_of(const FlushPlan& plan) {
           plan.geometry.rank,
           kCodeExponents,
           {plan.in_place ? plan.due.slot_index : nullptr, in_bytes(plan.due.fill_count), plan.due.num_slots,
-           plan.programs(), plan.geometry.num_heads, counter_unit(plan), plan.in_place ? plan.due.errors->first_position : nullptr}};
+           plan.programs(), plan.geometry.num_heads, counter_unit(plan),
+           plan.in_place ? plan.due.errors->first_position : nullptr}};
 }
 
 // Every program of a tensor must begin at a multiple of 16 bytes. Strides over a single program don't matter.
@@ -104,10 +108,14 @@ class CudaBackend final : public Backend {
 
   Status supports(const Geometry& geometry) const override {
     LQ_RETURN_IF_ERROR(check_geometry(geometry));
-    return check_required_geometry(geometry, kName);
+    return check_required_kda_geometry(geometry, kName);
   }
 
   Status flush(const FlushPlan& plan, void* stream) override {
+    if (plan.programs() > std::numeric_limits<int32_t>::max()) {
+      return unsupported("backend 'cuda' flushes at most 2147483647 programs a call, got " +
+                         std::to_string(plan.programs()));
+    }
     const FlushArguments arguments = arguments_of(plan);
     LQ_RETURN_IF_ERROR(check_alignment(plan, arguments));
     const DeviceGuard guard(state_.device.index);
@@ -214,7 +222,7 @@ BackendEntry backend_entry() {
   return {.name = kName,
           .device = DeviceType::kCuda,
           .description = "NVIDIA GPUs from sm_80 on; tensors and pools in device memory, stream a cudaStream_t",
-          .supports = kRequiredGeometryText,
+          .supports = kRequiredKdaGeometryText,
           .targets = &target_names,
           .create = &create};
 }

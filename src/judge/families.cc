@@ -50,8 +50,9 @@ void draw_program(const FamilyRequest& request, const ProgramKey& key, const flo
 
 Status check_request(const FamilyRequest& request) {
   LQ_RETURN_IF_ERROR(check_geometry(request.geometry));
-  if (request.geometry.gate != Gate::kKda) {
-    return unsupported(std::string("input families: gate kda only, got ") + gate_name(request.geometry.gate));
+  if (request.family == Family::kTrained && request.geometry.gate != Gate::kKda) {
+    return unsupported(std::string("family 'trained': recorded for gate kda only, got ") +
+                       gate_name(request.geometry.gate));
   }
   if (request.batch < 1) return invalid_argument("batch: expected at least 1, got " + std::to_string(request.batch));
   return {};

@@ -24,6 +24,10 @@ void set_idle_window(const Program& p) {
   std::fill_n(p.window.window_key, window * p.geometry.key_dim, Bfloat16{0});
   std::fill_n(p.window.window_update, window * p.geometry.value_dim, Bfloat16{0});
   std::fill_n(p.window.window_weight, window, 0.0f);
+  if (p.geometry.gate == Gate::kGdn) {
+    *p.window.decay = 1.0f;
+    return;
+  }
   std::fill_n(p.window.window_gate, window * p.geometry.key_dim, Half{kHalfOne});
   std::fill_n(p.window.log_decay, p.geometry.key_dim, 0.0f);
 }
@@ -56,6 +60,10 @@ void draw_tiny(const Program& p, double size) {
 void draw_decayed(const Program& p, double log_decay) {
   draw_random_checkpoint(p.geometry, p.key, p.checkpoint);
   set_idle_window(p);
+  if (p.geometry.gate == Gate::kGdn) {
+    *p.window.decay = static_cast<float>(portable_exp(log_decay));
+    return;
+  }
   std::fill_n(p.window.log_decay, p.geometry.key_dim, static_cast<float>(log_decay));
 }
 
@@ -84,10 +92,14 @@ void draw_graded(const Program& p, double step) {
   }
 }
 
-// Gates of 0, of the smallest normal fp16 and of 1.
+// Gates of 0, of the smallest normal fp16 and of 1; or a product of gates that is subnormal.
 void draw_extreme_gates(const Program& p, double /*unused*/) {
   draw_structured_checkpoint(p.geometry, p.key, p.checkpoint);
   draw_random_window(p.geometry, p.key, p.window);
+  if (p.geometry.gate == Gate::kGdn) {
+    *p.window.decay = 2e-41f;
+    return;
+  }
   constexpr std::array<Half, 3> kGates = {Half{0x0000u}, Half{0x0400u}, Half{kHalfOne}};
   RandomStream stream = program_stream(p.key, Part::kPolicy);
   for (int64_t i = 0; i < int64_t{p.geometry.window} * p.geometry.key_dim; ++i) {
@@ -112,6 +124,7 @@ void draw_spoiled_entries(const Program& p, double count) {
   const Half nan = to_half(std::numeric_limits<float>::quiet_NaN());
   for (int64_t j = 0; j < static_cast<int64_t>(count); ++j) {
     spoil_entry(p, j);
+    if (p.geometry.gate == Gate::kGdn) continue;
     std::fill_n(p.window.window_gate + j * p.geometry.key_dim, p.geometry.key_dim, nan);
   }
   spoil_entry(p, p.geometry.window - 1);

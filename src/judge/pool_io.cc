@@ -22,13 +22,19 @@ CheckpointProgram slot_checkpoint(const lq_pool_tensors& pool, const Geometry& g
           .value_factor_row = pool.uq.strides[2]};
 }
 
+// Null for a tensor of the other gate.
+template <class T>
+T* gate_data(const lq_tensor& tensor, int64_t slot, int64_t head) {
+  return tensor.data == nullptr ? nullptr : program_data<T>(tensor, slot, head);
+}
+
 WindowProgram slot_window(const lq_pool_tensors& pool, int64_t slot, int64_t head) {
   return {.window_key = program_data<Bfloat16>(pool.kbuf, slot, head),
           .window_update = program_data<Bfloat16>(pool.ubuf, slot, head),
           .window_weight = program_data<float>(pool.w, slot, head),
-          .window_gate = program_data<Half>(pool.gbuf, slot, head),
-          .log_decay = program_data<float>(pool.pcum, slot, head),
-          .decay = nullptr};
+          .window_gate = gate_data<Half>(pool.gbuf, slot, head),
+          .log_decay = gate_data<float>(pool.pcum, slot, head),
+          .decay = gate_data<float>(pool.p, slot, head)};
 }
 
 void copy_checkpoint(const Geometry& geometry, const CheckpointProgram& from, const CheckpointProgram& to) {
@@ -47,6 +53,10 @@ void copy_window(const Geometry& geometry, const WindowProgram& from, const Wind
   std::copy_n(from.window_key, window * geometry.key_dim, to.window_key);
   std::copy_n(from.window_update, window * geometry.value_dim, to.window_update);
   std::copy_n(from.window_weight, window, to.window_weight);
+  if (geometry.gate == Gate::kGdn) {
+    *to.decay = *from.decay;
+    return;
+  }
   std::copy_n(from.window_gate, window * geometry.key_dim, to.window_gate);
   std::copy_n(from.log_decay, geometry.key_dim, to.log_decay);
 }

@@ -54,6 +54,12 @@ int64_t live_entries(const Geometry& geometry, Edge edge) {
   }
 }
 
+// GDN: weights that have decayed, and the product of the gates.
+void draw_scalar_decay(RandomStream& stream, double least, const Geometry& geometry, const WindowProgram& out) {
+  for (int64_t j = 0; j < geometry.window; ++j) out.window_weight[j] *= static_cast<float>(stream.uniform(0, 1));
+  *out.decay = static_cast<float>(stream.uniform(least, 1));
+}
+
 // Gates, and the log-decay that they add up to, less a little that earlier windows left.
 void draw_decay(RandomStream& stream, const Geometry& geometry, Edge edge, const WindowProgram& out) {
   const int64_t key_dim = geometry.key_dim;
@@ -74,8 +80,9 @@ void draw_decay(RandomStream& stream, const Geometry& geometry, Edge edge, const
 }  // namespace
 
 Edge edge_of(const Geometry& geometry, int64_t item, int64_t head) {
-  if (geometry.num_heads >= kEdgeCount) return head < kEdgeCount ? static_cast<Edge>(head) : Edge::kNone;
-  return static_cast<Edge>((item * geometry.num_heads + head) % kEdgeCount);
+  const int64_t edges = geometry.gate == Gate::kKda ? kEdgeCount : kGdnEdgeCount;
+  if (geometry.num_heads >= edges) return head < edges ? static_cast<Edge>(head) : Edge::kNone;
+  return static_cast<Edge>((item * geometry.num_heads + head) % edges);
 }
 
 void draw_structured_checkpoint(const Geometry& geometry, const ProgramKey& key, const CheckpointProgram& out) {
@@ -99,6 +106,7 @@ void draw_structured_window(const Geometry& geometry, const ProgramKey& key, Par
   draw_normal(stream, 0.3 * sizes.window_update, window * geometry.value_dim, out.window_update);
   const int64_t live = live_entries(geometry, edge);
   for (int64_t j = 0; j < window; ++j) out.window_weight[j] = j < live ? 1.0f : 0.0f;
+  if (geometry.gate == Gate::kGdn) return draw_scalar_decay(stream, 0.5, geometry, out);
   draw_decay(stream, geometry, edge, out);
 }
 
@@ -119,6 +127,10 @@ void draw_random_window(const Geometry& geometry, const ProgramKey& key, const W
   const int64_t window = geometry.window;
   draw_normal(stream, 1, window * geometry.key_dim, out.window_key);
   draw_normal(stream, 1, window * geometry.value_dim, out.window_update);
+  if (geometry.gate == Gate::kGdn) {
+    std::fill_n(out.window_weight, window, 1.0f);
+    return draw_scalar_decay(stream, 0.001, geometry, out);
+  }
   draw_uniform(stream, 0, 1, window, out.window_weight);
   draw_uniform(stream, 0.001, 1, window * geometry.key_dim, out.window_gate);
   draw_uniform(stream, -20, 0, geometry.key_dim, out.log_decay);

@@ -20,6 +20,7 @@ enum class Edge : int32_t {
   kUndecayedChannels = 8,
 };
 inline constexpr int64_t kEdgeCount = 9;
+inline constexpr int64_t kGdnEdgeCount = 7;  // the last two are about decays of single channels
 
 // Which edge a program is: its head index, or, with fewer heads than edges, its place in the batch, so that none is
 // lost.

@@ -14,6 +14,16 @@ size_t elements(const Geometry& geometry, int64_t batch, int64_t program_element
   return static_cast<size_t>(batch * geometry.num_heads * program_elements);
 }
 
+// The same for a tensor that only one gate has.
+size_t elements_of(Gate gate, const Geometry& geometry, int64_t batch, int64_t program_elements) {
+  return geometry.gate == gate ? elements(geometry, batch, program_elements) : 0;
+}
+
+template <class T>
+Strided<T> strided_of(Gate gate, const std::vector<T>& tensor, const Geometry& geometry, int64_t program_elements) {
+  return geometry.gate == gate ? strided(tensor, geometry, program_elements) : Strided<T>{};
+}
+
 }  // namespace
 
 CheckpointTensors::CheckpointTensors(const Geometry& g, int64_t batch)
@@ -39,16 +49,17 @@ WindowTensors::WindowTensors(const Geometry& g, int64_t batch)
       kbuf(elements(g, batch, int64_t{g.window} * g.key_dim)),
       ubuf(elements(g, batch, int64_t{g.window} * g.value_dim)),
       w(elements(g, batch, g.window)),
-      gbuf(elements(g, batch, int64_t{g.window} * g.key_dim)),
-      pcum(elements(g, batch, g.key_dim)) {}
+      gbuf(elements_of(Gate::kKda, g, batch, int64_t{g.window} * g.key_dim)),
+      pcum(elements_of(Gate::kKda, g, batch, g.key_dim)),
+      p(elements_of(Gate::kGdn, g, batch, 1)) {}
 
 WindowView WindowTensors::view() const {
   return {.window_key = strided(kbuf, geometry, int64_t{geometry.window} * geometry.key_dim),
           .window_update = strided(ubuf, geometry, int64_t{geometry.window} * geometry.value_dim),
           .window_weight = strided(w, geometry, geometry.window),
-          .window_gate = strided(gbuf, geometry, int64_t{geometry.window} * geometry.key_dim),
-          .log_decay = strided(pcum, geometry, geometry.key_dim),
-          .decay = {}};
+          .window_gate = strided_of(Gate::kKda, gbuf, geometry, int64_t{geometry.window} * geometry.key_dim),
+          .log_decay = strided_of(Gate::kKda, pcum, geometry, geometry.key_dim),
+          .decay = strided_of(Gate::kGdn, p, geometry, 1)};
 }
 
 }  // namespace leapquant::judge

@@ -26,7 +26,7 @@ struct CheckpointTensors {
   std::vector<Half> q;        // [B, H, R, V]
 };
 
-// Windows of [batch, H] programs, KDA.
+// Windows of [batch, H] programs. The tensors of the other gate are empty.
 struct WindowTensors {
   WindowTensors() = default;
   WindowTensors(const Geometry& geometry, int64_t batch);
@@ -36,8 +36,9 @@ struct WindowTensors {
   std::vector<Bfloat16> kbuf;  // [B, H, L, K]
   std::vector<Bfloat16> ubuf;  // [B, H, L, V]
   std::vector<float> w;        // [B, H, L]
-  std::vector<Half> gbuf;      // [B, H, L, K]
-  std::vector<float> pcum;     // [B, H, K]
+  std::vector<Half> gbuf;      // [B, H, L, K], KDA
+  std::vector<float> pcum;     // [B, H, K], KDA
+  std::vector<float> p;        // [B, H], GDN
 };
 
 // All that one flush reads.

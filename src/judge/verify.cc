@@ -44,12 +44,13 @@ lq_checkpoint public_checkpoint(const CheckpointTensors& tensors) {
 
 lq_window public_window(const WindowTensors& tensors) {
   const Geometry& g = tensors.geometry;
+  const bool kda = g.gate == Gate::kKda;
   return {.kbuf = program_tensor(tensors.kbuf, LQ_BFLOAT16, g, {g.window, g.key_dim}),
           .ubuf = program_tensor(tensors.ubuf, LQ_BFLOAT16, g, {g.window, g.value_dim}),
           .w = program_tensor(tensors.w, LQ_FLOAT32, g, {g.window}),
-          .gbuf = program_tensor(tensors.gbuf, LQ_FLOAT16, g, {g.window, g.key_dim}),
-          .pcum = program_tensor(tensors.pcum, LQ_FLOAT32, g, {g.key_dim}),
-          .p = {}};
+          .gbuf = kda ? program_tensor(tensors.gbuf, LQ_FLOAT16, g, {g.window, g.key_dim}) : lq_tensor{},
+          .pcum = kda ? program_tensor(tensors.pcum, LQ_FLOAT32, g, {g.key_dim}) : lq_tensor{},
+          .p = kda ? lq_tensor{} : program_tensor(tensors.p, LQ_FLOAT32, g, {})};
 }
 
 lq_tensor public_start_basis(const FlushInputs& inputs) {

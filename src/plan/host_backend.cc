@@ -61,6 +61,10 @@ std::optional<DueProgram> due_program(const FlushPlan& plan, int64_t n) {
 
 void reset_window(const Geometry& geometry, const WindowProgram& window) {
   std::fill_n(window.window_weight, geometry.window, 0.0f);
+  if (geometry.gate == Gate::kGdn) {
+    *window.decay = 1.0f;
+    return;
+  }
   std::fill_n(window.window_gate, int64_t{geometry.window} * geometry.key_dim, Half{kHalfOne});
   std::fill_n(window.log_decay, geometry.key_dim, 0.0f);
 }

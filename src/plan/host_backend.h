@@ -30,7 +30,7 @@ struct DueProgram {
 // Program `n` in [0, plan.programs()) of a plan, or nothing when it is not due. An index beyond the pool is recorded.
 std::optional<DueProgram> due_program(const FlushPlan& plan, int64_t n);
 
-// What marks a window as empty after a flush: weights 0, gates 1, log-decay 0.
+// What marks a window as empty after a flush: weights 0, gates 1, log-decay 0 (GDN: weights 0, decay 1).
 void reset_window(const Geometry& geometry, const WindowProgram& window);
 
 // Records an error at a batch position: the smallest one wins. Safe from several threads.

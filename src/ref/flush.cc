@@ -33,11 +33,22 @@ template <class Real>
 std::vector<Real> entry_decays(const Geometry& geometry, const WindowProgram& window) {
   const int64_t key_dim = geometry.key_dim;
   std::vector<Real> decay(static_cast<size_t>(geometry.window) * key_dim, Real(1));
+  if (geometry.gate == Gate::kGdn) return decay;  // the weights have it in them
   for (int64_t j = int64_t{geometry.window} - 2; j >= 0; --j) {
     for (int64_t k = 0; k < key_dim; ++k) {
       const Real gate = to_float(window.window_gate[(j + 1) * key_dim + k]);
       decay[j * key_dim + k] = decay[(j + 1) * key_dim + k] * gate;
     }
+  }
+  return decay;
+}
+
+// What the checkpoint has seen since it was made: exp(pcum[k]), or p for all channels.
+template <class Real>
+std::vector<Real> checkpoint_decays(const Geometry& geometry, const WindowProgram& window) {
+  std::vector<Real> decay(static_cast<size_t>(geometry.key_dim));
+  for (int64_t k = 0; k < geometry.key_dim; ++k) {
+    decay[k] = geometry.gate == Gate::kKda ? std::exp(static_cast<Real>(window.log_decay[k])) : Real(*window.decay);
   }
   return decay;
 }
@@ -173,8 +184,7 @@ std::vector<Real> rebuild_state(const Geometry& geometry, const CheckpointProgra
   const int64_t key_dim = geometry.key_dim;
   std::vector<Real> state = decode_as<Real>(geometry, checkpoint);
   const std::vector<Real> decay = entry_decays<Real>(geometry, window);
-  std::vector<Real> checkpoint_decay(static_cast<size_t>(key_dim));
-  for (int64_t k = 0; k < key_dim; ++k) checkpoint_decay[k] = std::exp(static_cast<Real>(window.log_decay[k]));
+  const std::vector<Real> checkpoint_decay = checkpoint_decays<Real>(geometry, window);
   for (int64_t v = 0; v < geometry.value_dim; ++v) {
     for (int64_t k = 0; k < key_dim; ++k) state[v * key_dim + k] *= checkpoint_decay[k];
   }

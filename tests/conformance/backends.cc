@@ -98,6 +98,7 @@ judge::FlushInputs item_of(const judge::FlushInputs& inputs, int64_t item) {
   one.window.w = slice(inputs.window.w, item, inputs.batch);
   one.window.gbuf = slice(inputs.window.gbuf, item, inputs.batch);
   one.window.pcum = slice(inputs.window.pcum, item, inputs.batch);
+  one.window.p = slice(inputs.window.p, item, inputs.batch);
   return one;
 }
 

@@ -92,7 +92,6 @@ std::vector<BadCall> bad_calls(lq_device device) {
        [](Call& c) { c.geometry.num_key_heads = 2; },
        invalid,
        {"key heads", "got num_key_heads 2"}},
-      {"other gate", [](Call& c) { c.geometry.gate = LQ_GATE_GDN; }, lacks, {"backend", "gdn"}},
       {"other rank", [](Call& c) { c.geometry.rank = 3; }, lacks, {"backend", "rank", "1, 2, 4, 8", "got 3"}},
       {"other window", [](Call& c) { c.geometry.window = 8; }, lacks, {"backend", "window", "got 8"}},
       {"other key dim", [](Call& c) { c.geometry.key_dim = 64; }, lacks, {"backend", "key_dim", "got 64"}},

@@ -63,8 +63,8 @@ lq_checkpoint mirrored(Mirrors& mirrors, const judge::CheckpointTensors& tensors
 
 lq_window mirrored(Mirrors& mirrors, const judge::WindowTensors& tensors) {
   lq_window result = judge::public_window(tensors);
-  for (lq_tensor* tensor : {&result.kbuf, &result.ubuf, &result.w, &result.gbuf, &result.pcum}) {
-    *tensor = mirrors.add(*tensor);
+  for (lq_tensor* tensor : {&result.kbuf, &result.ubuf, &result.w, &result.gbuf, &result.pcum, &result.p}) {
+    if (tensor->dtype != LQ_DTYPE_NONE) *tensor = mirrors.add(*tensor);  // else of the other gate
   }
   return result;
 }
@@ -84,6 +84,7 @@ judge::CheckpointTensors unwritten(const Geometry& geometry, int64_t batch) {
 }  // namespace
 
 size_t tensor_bytes(const lq_tensor& tensor) {
+  if (tensor.dtype == LQ_DTYPE_NONE) return 0;  // of the other gate
   size_t bytes = tensor.dtype == LQ_INT8 ? 1 : tensor.dtype == LQ_FLOAT16 || tensor.dtype == LQ_BFLOAT16 ? 2 : 4;
   for (int d = 0; d < tensor.ndim; ++d) bytes *= static_cast<size_t>(tensor.shape[d]);
   return bytes;
@@ -171,6 +172,7 @@ MirroredPool::MirroredPool(const Context& context, const lq_pool_options& option
   if (!are_apart(device_.raw.device)) return;
   for (const auto member : kPoolOwners) {
     lq_tensor& tensor = host_.*member;
+    if (tensor.dtype == LQ_DTYPE_NONE) continue;
     memory_.emplace_back(tensor_bytes(tensor));
     tensor.data = memory_.back().data();
     tensor.device = kCpuDevice;
@@ -191,12 +193,14 @@ int32_t& MirroredPool::counter(int64_t slot, int64_t head) const {
 
 void MirroredPool::upload(lq_tensor lq_pool_tensors::*member) const {
   const lq_tensor& tensor = device_.*member;
-  if (are_apart(tensor.device)) copy_in(tensor.device, tensor.data, (host_.*member).data, tensor_bytes(tensor));
+  if (tensor_bytes(tensor) != 0 && are_apart(tensor.device))
+    copy_in(tensor.device, tensor.data, (host_.*member).data, tensor_bytes(tensor));
 }
 
 void MirroredPool::download(lq_tensor lq_pool_tensors::*member) const {
   const lq_tensor& tensor = device_.*member;
-  if (are_apart(tensor.device)) copy_out(tensor.device, (host_.*member).data, tensor.data, tensor_bytes(tensor));
+  if (tensor_bytes(tensor) != 0 && are_apart(tensor.device))
+    copy_out(tensor.device, (host_.*member).data, tensor.data, tensor_bytes(tensor));
 }
 
 void MirroredPool::upload() const {

@@ -119,7 +119,7 @@ class MirroredPool {
 // The members that own bytes.
 inline constexpr lq_tensor lq_pool_tensors::*kPoolOwners[] = {
     &lq_pool_tensors::raw,  &lq_pool_tensors::kbuf, &lq_pool_tensors::ubuf, &lq_pool_tensors::w,
-    &lq_pool_tensors::gbuf, &lq_pool_tensors::pcum, &lq_pool_tensors::hcnt};
+    &lq_pool_tensors::gbuf, &lq_pool_tensors::pcum, &lq_pool_tensors::p,    &lq_pool_tensors::hcnt};
 
 // A pool whose slots 1, 2, ... hold the items of `inputs`, all programs due, on both sides.
 MirroredPool filled_pool(const Context& context, const judge::FlushInputs& inputs, int64_t num_slots,

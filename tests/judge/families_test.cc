@@ -85,7 +85,7 @@ TEST(Families, AnEmptyBatchIsRefused) {
 TEST(Families, TheOtherGateIsRefusedByName) {
   Geometry geometry = geometry_of(4);
   geometry.gate = Gate::kGdn;
-  const Result<FlushInputs> inputs = make_inputs({geometry, Family::kRandom, 1, 0, 1, ""});
+  const Result<FlushInputs> inputs = make_inputs({geometry, Family::kTrained, 1, 0, 1, ""});
   ASSERT_FALSE(inputs.ok());
   EXPECT_NE(inputs.status().message().find("gdn"), std::string::npos);
 }

@@ -165,7 +165,7 @@ __device__ __forceinline__ void finish_columns(SharedStorage<kColumns>& smem, ui
   const float root = square_root(mean);
   const float key_scale = mean <= kScaleFloor * kScaleFloor || root < kScaleFloor ? kScaleFloor : root;  // NaN stays
   reinterpret_cast<float*>(key_scales)[key_of_place(column)] = key_scale;
-  smem.key_inverse[column] = divide(1.0f, key_scale);
+  smem.key_inverse[place_by_tile_pairs(column)] = divide(1.0f, key_scale);
 }
 
 // E / s_k', and from its rows' maxima s_v'; returns 127 / s_v' of the four rows.
@@ -175,14 +175,17 @@ __device__ __forceinline__ void scale_rows(const SharedStorage<kColumns>& smem, 
   constexpr float kScaleFloor = 1e-12f;
   float largest[4] = {};
 #pragma unroll
-  for (int j = 0; j < 16; ++j) {
-    const float2 inverse = *reinterpret_cast<const float2*>(&smem.key_inverse[8 * j + 2 * place.t]);
+  for (int j = 0; j < 16; j += 2) {
+    const float4 inverse = *reinterpret_cast<const float4*>(&smem.key_inverse[8 * j + 4 * place.t]);
 #pragma unroll
     for (int row = 0; row < 4; ++row) {
       float* const pair = &e[row / 2][4 * j + 2 * (row % 2)];
       pair[0] *= inverse.x;
       pair[1] *= inverse.y;
+      pair[4] *= inverse.z;
+      pair[5] *= inverse.w;
       largest[row] = fmaxf(fmaxf(largest[row], fabsf(pair[0])), fabsf(pair[1]));
+      largest[row] = fmaxf(fmaxf(largest[row], fabsf(pair[4])), fabsf(pair[5]));
     }
   }
 #pragma unroll

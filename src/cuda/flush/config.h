@@ -26,13 +26,13 @@ constexpr int blocks_per_multiprocessor(int columns) { return columns == 4 ? 2 :
 constexpr int blocks_per_multiprocessor(int /*columns*/) { return 1; }
 #endif
 
-// Units that one pass over the counters looks at, and how many programs of them one block can be given. A unit is
-// kWideUnit consecutive heads of a sequence where the counters are dense, otherwise one.
-inline constexpr int kWideUnit = 4;
+// Units that one pass over the counters looks at, and how many programs of them one block can be given. A unit is as
+// many consecutive heads of a sequence as divide its heads, 8, 4 or 1; where the counters are not dense, one.
+inline constexpr int kLargestUnit = 8;
 inline constexpr int kScanRounds = 16;
 inline constexpr int kScanUnits = kScanRounds * kThreads;
 inline constexpr int kListLength = 64;
-inline constexpr int kSmallestListGrid = kScanUnits * kWideUnit / kListLength;
+inline constexpr int kSmallestListGrid = kScanUnits * kLargestUnit / kListLength;
 
 // 0x43 four times: see codes_to_bfloats().
 inline constexpr uint32_t kCodeExponents = 0x43434343u;
@@ -71,7 +71,7 @@ struct Selection {
   int64_t num_slots;
   int64_t programs;  // batch x heads
   int32_t heads;
-  int32_t unit;  // heads whose counters are read at once: kWideUnit or 1
+  int32_t unit;                   // heads whose counters are read at once: 8, 4 or 1
   int32_t* first_error_position;  // of ErrorWord
 };
 

@@ -20,7 +20,8 @@ __device__ __forceinline__ uint32_t thin_offset(uint32_t row, int group, int chu
 
 // Row `row` of a thin operand: x[r] times `scale`.
 template <int kColumns>
-__device__ __forceinline__ void write_operand(const void* operand, uint32_t row, const ThinRow<kColumns>& x, float scale) {
+__device__ __forceinline__ void write_operand(const void* operand, uint32_t row, const ThinRow<kColumns>& x,
+                                              float scale) {
   const uint32_t target = shared_address(operand);
 #pragma unroll
   for (int group = 0; group < kColumns / 4; ++group) {
@@ -32,6 +33,16 @@ __device__ __forceinline__ void write_operand(const void* operand, uint32_t row,
     store_shared(target + thin_offset<kColumns>(row, group, 1),
                  make_uint4(terms[0].lo, terms[1].lo, terms[2].lo, terms[3].lo));
   }
+}
+
+// The operands of a product with the state, of which this is one row of x: scaled in operand[0], as it is in
+// operand[1]. Ends with a barrier.
+template <int kColumns>
+__device__ __forceinline__ void publish_rows(SharedStorage<kColumns>& smem, const Place& place,
+                                             const ThinRow<kColumns>& x, float scale) {
+  write_operand<kColumns>(smem.operand[0], place.own, x, scale);
+  write_operand<kColumns>(smem.operand[1], place.own, x, 1.0f);
+  publish_operands();
 }
 
 // Accumulators of a 64-row tile of a product with a thin operand.
@@ -192,8 +203,7 @@ __device__ __forceinline__ void multiply_state(SharedStorage<kColumns>& smem, co
 #pragma unroll
       for (int group = 0; group < L::kTiles; ++group) {
         value[2 * tile + high][group] =
-            fmaf(joined<kColumns>(codes[tile], group, high), scale,
-                 joined<kColumns>(outer[tile], group, high));
+            fmaf(joined<kColumns>(codes[tile], group, high), scale, joined<kColumns>(outer[tile], group, high));
       }
     }
   }

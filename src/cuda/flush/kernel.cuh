@@ -12,8 +12,8 @@
 //   step 3  E = S - q'^T u', key scales, value scales, codes
 //
 // All products are of bfloats with fp32 sums. Codes and updates are exact as bfloats; a thin operand is three of them
-// (24 bits) in columns of its own, hi, mid and lo of a value side by side, so that a lane can add its three sums up. B has
-// three terms in rows of its own; E needs only two.
+// (24 bits) in columns of its own, hi, mid and lo of a value side by side, so that a lane can add its three sums up. B
+// has three terms in rows of its own; E needs only two.
 //
 // Key channels lie in shared memory in the order of their places: see key_of_place().
 //
@@ -53,22 +53,30 @@ __device__ __forceinline__ Program first_program(const FlushArguments& arguments
   return program;
 }
 
-// The thread's row of q0 [V, R], every column under a power of two: only the directions matter.
+// The thread's row of q0 [V, R].
 template <int kColumns>
-__device__ __forceinline__ void load_start_basis(const FlushArguments& arguments, SharedStorage<kColumns>& smem,
-                                                 ThinRow<kColumns>& row) {
+__device__ __forceinline__ void load_start_row(const FlushArguments& arguments, const Place& place,
+                                               ThinRow<kColumns>& row) {
+  const float* const source = arguments.start_basis + place.own * arguments.rank;
+#pragma unroll
+  for (int r = 0; r < kColumns; ++r) row[r] = r < arguments.rank ? __ldg(source + r) : 0.0f;
+}
+
+// Powers of two that bring the columns of q0 to ordinary sizes: only their directions matter.
+template <int kColumns>
+__device__ __forceinline__ void find_start_scales(const FlushArguments& arguments, SharedStorage<kColumns>& smem) {
   const Place place;
+  ThinRow<kColumns> row;
+  load_start_row<kColumns>(arguments, place, row);
 #pragma unroll
   for (int r = 0; r < kColumns; ++r) {
-    row[r] = r < arguments.rank ? arguments.start_basis[place.own * arguments.rank + r] : 0.0f;
     const uint32_t largest = __reduce_max_sync(kFullWarp, __float_as_uint(fabsf(row[r])));
     if (place.lane == 0) smem.gram[r][place.warp] = __uint_as_float(largest);
   }
   __syncthreads();
-#pragma unroll
-  for (int r = 0; r < kColumns; ++r) {
-    const float4 part = *reinterpret_cast<const float4*>(smem.gram[r]);
-    row[r] *= power_to_one(fmaxf(fmaxf(part.x, part.y), fmaxf(part.z, part.w)));
+  if (place.thread < kColumns) {
+    const float4 part = *reinterpret_cast<const float4*>(smem.gram[place.thread]);
+    smem.start_scale[place.thread] = power_to_one(fmaxf(fmaxf(part.x, part.y), fmaxf(part.z, part.w)));
   }
 }
 
@@ -82,8 +90,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
   ListCursor cursor;
   Program program = first_program(arguments, smem, cursor);
   if (program.position < 0) return;
-  ThinRow<kColumns> start;
-  load_start_basis(arguments, smem, start);
+  find_start_scales(arguments, smem);
 
   for (int turn = 0; program.position >= 0; turn ^= 1) {
     wait_for_copies();
@@ -93,21 +100,23 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
     const Place place;
     char* const* const address = smem.address[turn];
     write_addresses(smem, place.thread, turn ^ 1, next);
+    ThinRow<kColumns> value_row;
+    load_start_row<kColumns>(arguments, place, value_row);
+#pragma unroll
+    for (int r = 0; r < kColumns; ++r) value_row[r] *= smem.start_scale[r];
     __syncthreads();  // the staged window has been read
 
     // Step 2: factors. Rows of keys are by place.
     ThinRow<kColumns> key_row;
-    ThinRow<kColumns> value_row;
-#pragma unroll
-    for (int r = 0; r < kColumns; ++r) value_row[r] = start[r];
 #pragma unroll 1
     for (int product = 0;; ++product) {
-      write_operand<kColumns>(smem.operand[0], place.own, value_row, smem.value_scale[place.own]);
-      write_operand<kColumns>(smem.operand[1], place.own, value_row, 1.0f);
-      publish_operands();
+      publish_rows<kColumns>(smem, place, value_row, smem.value_scale[place.own]);
       multiply_state<kColumns, true>(smem, place, key_row);
       if (product == 1) break;
-      find_value_factors(smem, place, rank, key_row, value_row);
+      orthonormalize(smem, place, rank, 1, key_row);
+      publish_rows<kColumns>(smem, place, key_row, smem.code_scale[place.own]);
+      multiply_state<kColumns, false>(smem, place, value_row);
+      orthonormalize(smem, place, rank, 2, value_row);
     }
 
     // Step 3: residual. operand[1] was last read before the barrier in multiply_state.

@@ -61,14 +61,16 @@ __device__ __forceinline__ void write_gram(SharedStorage<kColumns>& smem, const 
   }
 }
 
-// row = row L^-T, with L the Cholesky factor of the summed Gram matrix: uniform over the block, as every thread computes
-// the same from the same numbers.
+// row = row L^-T, with L the Cholesky factor of the summed Gram matrix: uniform over the block, as every thread
+// computes the same from the same numbers.
 template <int kColumns>
 __device__ __forceinline__ Conditioning apply_cholesky(const SharedStorage<kColumns>& smem, int rank,
                                                        ThinRow<kColumns>& row) {
-  // Relative to the column: fp32 sums resolve a pivot down to about 1e-6 of it.
+  // Of a pivot, relative to its column: fp32 sums resolve it down to about 1e-6.
   constexpr float kClearPivot = 1e-5f;
-  constexpr float kOrthogonalPivot = 4e-3f;
+  // Columns are orthonormal after one pass up to about 3e-7 by the smallest pivot, which must be far below what E is of
+  // S: down to 1e-2 for a state that counts as not captured almost exactly.
+  constexpr float kOrthogonalPivot = 4e-2f;
   // Of a pivot, relative to the largest column, squared: far above kDependentNorm of core/numerics.h, which is 4e-6.
   constexpr float kClearNorm = 1e-9f;
   // Squares that neither overflow nor lose what matters of their sum to underflow.
@@ -122,8 +124,9 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
-// Gram-Schmidt with every projection applied twice, by one warp, on a thin matrix in shared memory: for columns that may
-// depend on one another. Such a column becomes zero: see kDependentNorm and kSecondProjectionLoss in core/numerics.h.
+// Gram-Schmidt with every projection applied twice, by one warp, on a thin matrix in shared memory: for columns that
+// may depend on one another. Such a column becomes zero: see kDependentNorm and kSecondProjectionLoss in
+// core/numerics.h.
 template <int kColumns>
 __device__ __noinline__ void orthonormalize_columns(float (&matrix)[kDim][kColumns], int rank) {
   constexpr float kDependentNorm = 4e-6f;
@@ -176,25 +179,29 @@ __device__ __noinline__ void orthonormalize_columns(float (&matrix)[kDim][kColum
   }
 }
 
-// row = the thread's row of orth of the matrix; false where its columns may depend on one another, and row is as it was.
+// row = the thread's row of orth of the matrix, or of one that spans the same and is well conditioned where
+// `most_passes` is 1; false where columns may depend on one another, and row is as it was.
 template <int kColumns>
 __device__ __forceinline__ bool cholesky_qr(SharedStorage<kColumns>& smem, const Place& place, int rank,
-                                            ThinRow<kColumns>& row) {
+                                            int most_passes, ThinRow<kColumns>& row) {
 #pragma unroll 1
-  for (int pass = 0;; ++pass) {
+  for (int pass = 1;; ++pass) {
     write_gram(smem, place, row);
     __syncthreads();
     const Conditioning conditioning = apply_cholesky(smem, rank, row);
-    if (conditioning == Conditioning::kUnclear) return pass > 0;
-    if (conditioning == Conditioning::kOrthogonal || pass > 0) return true;
+    if (conditioning == Conditioning::kUnclear) return pass > 1;
+    if (conditioning == Conditioning::kOrthogonal || pass >= most_passes) return true;
     __syncthreads();  // the Gram matrix has been read
   }
 }
 
-// The same for any matrix, whose rows are in smem.thin.
+// The same for any matrix.
 template <int kColumns>
 __device__ __forceinline__ void gram_schmidt(SharedStorage<kColumns>& smem, const Place& place, int rank,
                                              ThinRow<kColumns>& row) {
+  __syncthreads();  // smem.thin has been read
+#pragma unroll
+  for (int r = 0; r < kColumns; ++r) smem.thin[place.own][r] = row[r];
   __syncthreads();
   if (place.warp == 0) orthonormalize_columns(smem.thin, rank);
   __syncthreads();
@@ -202,24 +209,11 @@ __device__ __forceinline__ void gram_schmidt(SharedStorage<kColumns>& smem, cons
   for (int r = 0; r < kColumns; ++r) row[r] = smem.thin[place.own][r];
 }
 
-// Q = orth(S orth(Z)) from Z: value_row from key_row, which is lost. orth(Z) spans what Z spans, and so Q is orth(S Z);
-// Z is orthonormalized only where S Z turns out too ill conditioned.
+// orth for columns that only have to be well conditioned, or for such that have to be orthonormal.
 template <int kColumns>
-__device__ __forceinline__ void find_value_factors(SharedStorage<kColumns>& smem, const Place& place, int rank,
-                                                   ThinRow<kColumns>& key_row, ThinRow<kColumns>& value_row) {
-#pragma unroll 1
-  for (bool careful = false;; careful = true) {
-    write_operand<kColumns>(smem.operand[0], place.own, key_row, smem.code_scale[place.own]);
-    write_operand<kColumns>(smem.operand[1], place.own, key_row, 1.0f);
-    publish_operands();
-    multiply_state<kColumns, false>(smem, place, value_row);
-    if (cholesky_qr(smem, place, rank, value_row)) return;
-    if (careful) return gram_schmidt(smem, place, rank, value_row);
-    __syncthreads();  // smem.thin has been read
-#pragma unroll
-    for (int r = 0; r < kColumns; ++r) smem.thin[place.own][r] = key_row[r];
-    gram_schmidt(smem, place, rank, key_row);
-  }
+__device__ __forceinline__ void orthonormalize(SharedStorage<kColumns>& smem, const Place& place, int rank,
+                                               int most_passes, ThinRow<kColumns>& row) {
+  if (!cholesky_qr(smem, place, rank, most_passes, row)) gram_schmidt(smem, place, rank, row);
 }
 
 }  // namespace leapquant::cuda

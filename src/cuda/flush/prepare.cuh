@@ -56,7 +56,8 @@ __device__ __forceinline__ void prepare_window_keys(SharedStorage<kColumns>& sme
   const float later_x = __shfl_down_sync(kFullWarp, product[0].x * product[1].x, 16);
   const float later_y = __shfl_down_sync(kFullWarp, product[0].y * product[1].y, 16);
   float2 decay = own.half == 0 ? make_float2(later_x, later_y) : make_float2(1.0f, 1.0f);
-  const uint32_t target = shared_address(smem.key_side) + key_side_offset<kColumns>(row_of_entry(kOwnEntries * own.half), own.pair);
+  const uint32_t target =
+      shared_address(smem.key_side) + key_side_offset<kColumns>(row_of_entry(kOwnEntries * own.half), own.pair);
 #pragma unroll
   for (int i = kOwnEntries - 1; i >= 0; --i) {
     const float2 value = unpack_bfloat(key[i]);
@@ -121,7 +122,8 @@ __device__ __forceinline__ void prepare_values(SharedStorage<kColumns>& smem, co
   if (smem.window_weight[entry] == 0.0f) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      store_shared(target + value_side_offset<kColumns>(row_of_entry(entry), place.thread % 8 + 8 * i), make_uint4(0, 0, 0, 0));
+      store_shared(target + value_side_offset<kColumns>(row_of_entry(entry), place.thread % 8 + 8 * i),
+                   make_uint4(0, 0, 0, 0));
     }
   }
 }
@@ -129,8 +131,7 @@ __device__ __forceinline__ void prepare_values(SharedStorage<kColumns>& smem, co
 // Raw codes of the thread's row into bfloats, keys in the order of their places. The row's raw bytes lie where its own
 // second half will.
 template <int kColumns>
-__device__ __forceinline__ void expand_codes(SharedStorage<kColumns>& smem, const Place& place,
-                                             uint32_t exponents) {
+__device__ __forceinline__ void expand_codes(SharedStorage<kColumns>& smem, const Place& place, uint32_t exponents) {
   const uint32_t row = place.thread;
   const uint32_t exchange = (row & 7) << 4;
   const uint32_t source = shared_address(smem.codes[1][row]);

@@ -54,15 +54,19 @@ struct UnitCounters {
   __device__ __forceinline__ void load(const ProgramBytes& counters, uint32_t units_of_position, int32_t slot,
                                        uint32_t unit) {
     if constexpr (kUnit == 1) {
-      count[0] = __ldg(reinterpret_cast<const int32_t*>(counters.base + slot * counters.item_stride +
-                                                        unit * counters.head_stride));
+      count[0] = __ldg(
+          reinterpret_cast<const int32_t*>(counters.base + slot * counters.item_stride + unit * counters.head_stride));
     } else {
-      static_assert(kUnit == 4);
-      const int4 four = __ldg(reinterpret_cast<const int4*>(counters.base) + (slot * units_of_position + unit));
-      count[0] = four.x;
-      count[1] = four.y;
-      count[2] = four.z;
-      count[3] = four.w;
+      const auto* const fours = reinterpret_cast<const int4*>(counters.base) +
+                                (static_cast<uint64_t>(slot) * units_of_position + unit) * (kUnit / 4);
+#pragma unroll
+      for (int i = 0; i < kUnit / 4; ++i) {
+        const int4 four = __ldg(fours + i);
+        count[4 * i] = four.x;
+        count[4 * i + 1] = four.y;
+        count[4 * i + 2] = four.z;
+        count[4 * i + 3] = four.w;
+      }
     }
   }
   __device__ __forceinline__ uint32_t due() const {
@@ -106,22 +110,6 @@ struct DueMask {
     }
     for (; rank > 0; --rank) bits &= bits - 1;
     return base + __ffs(static_cast<int>(bits)) - 1;
-  }
-};
-
-// A block's share of the due programs of a pass: those whose rank is `first` plus a multiple of `step`. When one pass
-// sees all programs, `step` is the smallest number of blocks that need no more rounds than the whole grid: fewer
-// programs share a multiprocessor then.
-struct Share {
-  uint32_t first;
-  uint32_t step;
-
-  __device__ __forceinline__ Share(uint32_t phase, uint32_t total, bool whole) : first(phase), step(gridDim.x) {
-    if (whole && total > 0) step = (total + (total + step - 1) / step - 1) / ((total + step - 1) / step);
-    if (first >= step) first = total;
-  }
-  __device__ __forceinline__ uint32_t count(uint32_t total) const {
-    return total > first ? (total - first + step - 1) / step : 0;
   }
 };
 
@@ -189,10 +177,10 @@ __device__ __noinline__ uint32_t scan(const Selection& selection, DueList& due) 
     if (warp < threadIdx.x / 32) before += due.warp_total[warp];
     total += due.warp_total[warp];
   }
-  // This thread's ranks are before, before + 1, ...
-  const Share share(phase, total, units <= kScanUnits);
-  uint32_t place = before > share.first ? (before - share.first + share.step - 1) / share.step : 0;
-  for (uint32_t rank = share.first + place * share.step; rank < before + own_total; rank += share.step, ++place) {
+  // This thread's ranks are before, before + 1, ...; those congruent to the phase are the block's.
+  const uint32_t grid = gridDim.x;
+  uint32_t place = before > phase ? (before - phase + grid - 1) / grid : 0;
+  for (uint32_t rank = phase + place * grid; rank < before + own_total; rank += grid, ++place) {
     const uint32_t bit = mask.select(rank - before);
     const uint32_t unit = first + bit / kUnit * kThreads;
     const uint32_t position = unit / units_of_position;
@@ -201,17 +189,22 @@ __device__ __noinline__ uint32_t scan(const Selection& selection, DueList& due) 
     due.head[place] = static_cast<uint16_t>((unit - position * units_of_position) * kUnit + bit % kUnit);
   }
   if (threadIdx.x == 0) {
-    due.phase = (phase + gridDim.x - total % gridDim.x) % gridDim.x;
+    due.phase = (phase + grid - total % grid) % grid;
     due.scanned += kScanUnits;
   }
   __syncthreads();
-  return share.count(total);
+  return total > phase ? (total - phase + grid - 1) / grid : 0;
+}
+
+template <int kUnit>
+__device__ __forceinline__ uint32_t scan_units(const Selection& selection, DueList& due) {
+  const bool whole = kThreads % (selection.heads / kUnit) == 0;
+  return whole ? scan<kUnit, true>(selection, due) : scan<kUnit, false>(selection, due);
 }
 
 __device__ __forceinline__ uint32_t scan_pass(const Selection& selection, DueList& due) {
-  if (selection.unit == 1) return scan<1, false>(selection, due);
-  const bool whole = kThreads % (selection.heads / kWideUnit) == 0;
-  return whole ? scan<kWideUnit, true>(selection, due) : scan<kWideUnit, false>(selection, due);
+  if (selection.unit == 8) return scan_units<8>(selection, due);
+  return selection.unit == 4 ? scan_units<4>(selection, due) : scan<1, false>(selection, due);
 }
 
 // What is left of the block's list.

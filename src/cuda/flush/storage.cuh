@@ -14,6 +14,12 @@ __device__ __forceinline__ uint32_t key_of_place(uint32_t place) {
   return (place & 0x41) | (place & 0x06) << 3 | (place & 0x38) >> 2;
 }
 
+// Where a column's number lies of which an accumulator's lane wants four at once: columns 8 j + 2 t + i of tiles j = 2
+// n and 2 n + 1 side by side for each t.
+__device__ __forceinline__ uint32_t place_by_tile_pairs(uint32_t place) {
+  return (place & 0x71) | (place & 0x06) << 1 | (place & 0x08) >> 2;
+}
+
 // The programs of one block: those whose rank among the due programs is the block's number modulo the grid. Every block
 // scans all counters in the same order.
 struct DueList {
@@ -25,8 +31,8 @@ struct DueList {
   uint16_t head[kListLength];
 };
 
-// The row of a window entry among the 16 of its block: entries j and j + 8, which two halves of a warp handle at once, are
-// four rows apart, where the exchange of chunks puts them into different banks.
+// The row of a window entry among the 16 of its block: entries j and j + 8, which two halves of a warp handle at once,
+// are four rows apart, where the exchange of chunks puts them into different banks.
 __device__ __forceinline__ uint32_t row_of_entry(uint32_t entry) {
   return (entry & 3) | (entry & 4) << 1 | (entry & 8) >> 1;
 }
@@ -43,7 +49,7 @@ struct Layout {
   static constexpr int kValueBlocks = 1 + kTiles;
   static constexpr int kKeyHalfBytes = kKeyBlocks * 16 * kDim;
   static constexpr int kValueHalfBytes = kValueBlocks * 16 * kDim;
-  static constexpr int kBlockBytes = 16 * kDim;              // 16 rows of 64 channels
+  static constexpr int kBlockBytes = 16 * kDim;  // 16 rows of 64 channels
 };
 
 // Where copies in flight lie and what they become. A copy of the next program begins once E is in registers.
@@ -55,14 +61,14 @@ struct Layout {
 template <int kColumns>
 struct alignas(1024) SharedStorage {
   using L = Layout<kColumns>;
-  uint16_t codes[2][kDim][64];                      // [half of the places][V][64], rows of 128 bytes
-  uint16_t key_side[2][L::kKeyBlocks * 16][64];     // [half of the places][row][64]
-  uint16_t value_side[2][L::kValueBlocks * 16][64];  // [half of V][row][64]
-  uint16_t operand[2][kDim][16 * L::kTiles];        // [channel][term]
+  uint16_t codes[2][kDim][64];                         // [half of the places][V][64], rows of 128 bytes
+  uint16_t key_side[2][L::kKeyBlocks * 16][64];        // [half of the places][row][64]
+  uint16_t value_side[2][L::kValueBlocks * 16][64];    // [half of V][row][64]
+  uint16_t operand[2][kDim][16 * L::kTiles];           // [channel][term]
   uint16_t inner[L::kKeyBlocks * 16][16 * L::kTiles];  // A^T x or B x: [row of the rank-20 part][term]
   union {
-    float thin[kDim][kColumns];          // results on their way from accumulators to rows
-    float column_part[kWarps][kDim];     // column sums of abs E, by warp: after the last thin result
+    float thin[kDim][kColumns];       // results on their way from accumulators to rows
+    float column_part[kWarps][kDim];  // column sums of abs E, by warp: after the last thin result
   };
   uint16_t key_factor[kColumns][kDim];  // as stored; rows beyond the rank stay zero
   uint16_t value_factor[kColumns][kDim];
@@ -72,10 +78,11 @@ struct alignas(1024) SharedStorage {
   float window_weight[kEntries];
   float code_scale[kDim];  // c, by place
   union {
-    uint32_t code_scale_terms[kDim];  // hi and mid of c: until E is in registers
-    float key_inverse[kDim];          // 1 / s_k', by place: after
+    uint32_t code_scale_terms[kDim];  // hi and mid of c, by place: until E is in registers
+    float key_inverse[kDim];          // 1 / s_k', by tile pairs: after
   };
   alignas(16) float gram[kColumns * (kColumns + 1) / 2][kWarps];
+  float start_scale[kColumns];
   int non_finite;
   DueList due;
   ProgramBytes tensor[kTensorCount];  // of the arguments: constant memory is slow where lanes differ
@@ -85,8 +92,8 @@ struct alignas(1024) SharedStorage {
 // The block's shared memory: one SharedStorage.
 extern __shared__ __align__(1024) char shared_bytes[];
 
-// threadIdx.x, of which the compiler computes nothing ahead: addresses that it would keep across the programs of a block
-// cost registers that the accumulators need.
+// threadIdx.x, of which the compiler computes nothing ahead: addresses that it would keep across the programs of a
+// block cost registers that the accumulators need.
 __device__ __forceinline__ uint32_t thread_index() {
   uint32_t thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
