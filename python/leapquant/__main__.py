@@ -7,8 +7,9 @@ from pathlib import Path
 
 
 def main():
-    program = Path(__file__).parent / "bin" / "leapquant"
-    os.execv(program, ["leapquant", *sys.argv[1:]])
+    package = Path(__file__).parent
+    os.environ.setdefault("LQ_DATA_DIR", str(package / "data"))
+    os.execv(package / "bin" / "leapquant", ["leapquant", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

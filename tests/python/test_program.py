@@ -33,7 +33,7 @@ def test_verify_and_bench(backend):
     if backend == "cuda":
         make_library("torch-cuda")
     options = ("--backend", backend, "--batch", "1", "--heads", "1", "--json", "-")
-    verified = program("verify", *options, "--family", "structured")
+    verified = program("verify", *options, "--family", "structured,trained")
     assert verified.returncode == 0, verified.stderr
     timed = program("bench", *options, "--due", "none")
     assert timed.returncode == 0, timed.stderr
