@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams, graphs and devices: all of it with the bits of serial calls."""
 
-import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import pytest
-from conftest import make_library, need, need_gpu
+from conftest import make_library, need_gpu
 from families import FAMILIES
 from leapquant import kda
 from leapquant._arrays import torch
@@ -198,16 +196,3 @@ def test_second_device():
     assert bits(second, checkpoint(pool, slice(1, None))) == expected
     with pytest.raises(ValueError, match=r"tensor 'q0': .* on cuda:1, got device cuda:0"):
         kda.flush_inplace(pool, idx, inputs["q0"].to("cuda:0"))
-
-
-def test_compiled_by_inductor(gpu):
-    need(find_spec("triton") and shutil.which("cc"), "Triton and C compiler", "LQ_REQUIRE_INDUCTOR")
-    inputs = draw(gpu)
-    pool, idx = filled(gpu, inputs), every_slot(gpu)
-
-    def step(pool, idx, q0):
-        kda.flush_inplace(pool, idx, q0 * 1.0)
-        return pool.w.sum()
-
-    assert torch.compile(step, fullgraph=True)(pool, idx, inputs["q0"]) == 0
-    assert bits(gpu, checkpoint(pool, slice(1, None))) == bits(gpu, kda.run(**inputs))

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operations as PyTorch's compilers see them."""
 
+import shutil
+from importlib.util import find_spec
+
 import pytest
-from conftest import need_torch
+from conftest import need, need_torch
 from families import FAMILIES, INPUTS
 from leapquant import kda
 from leapquant._arrays import torch
@@ -76,6 +79,22 @@ def test_compiled_flush_inplace(torch_library, backend):
     assert rest == 0
     assert bits(torch_library, checkpoint(pool, slice(1, 3))) == bits(torch_library, kda.run(**inputs))
     assert pool.errors() == {}
+
+
+def test_inductor_flushes_the_pool_itself(torch_library):
+    """No copies are made, so that the pool's error word is the one that is written."""
+    cuda = torch_library.device == "cuda"
+    need(shutil.which("c++") and (not cuda or find_spec("triton")), "compiler for inductor", "LQ_REQUIRE_INDUCTOR")
+    pool, inputs, idx = filled(torch_library)
+    idx = torch.cat([idx, idx.new_tensor([99])])
+
+    def step(pool, idx, q0):
+        kda.flush_inplace(pool, idx, q0 * 1.0)
+        return pool.w.sum()
+
+    assert torch.compile(step, fullgraph=True)(pool, idx, inputs["q0"]) == 0
+    assert bits(torch_library, checkpoint(pool, slice(1, 3))) == bits(torch_library, kda.run(**inputs))
+    assert pool.errors() == {"index": 2}
 
 
 def test_exported_run(torch_library):
