@@ -122,6 +122,12 @@ class Pool:
         if is_torch(self.raw):
             _torch_ops.remember(self)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # The library keeps addresses: what another tensor of this name held, it would never see.
+        if name in self.__dict__ and self.__dict__[name] is not value:
+            raise AttributeError(f"pool.{name} stands for the pool's own: assign to its elements, pool.{name}[...]")
+        super().__setattr__(name, value)
+
     def errors(self) -> dict[str, int]:
         """Read and clear what in-place calls met in their data: the first batch position of each kind there was.
 

@@ -170,6 +170,14 @@ def test_pools_that_do_not_fit(library):
     kda.flush_inplace(pool, indices(library, 1), inputs["q0"])
 
 
+def test_views_cannot_be_replaced(library):
+    pool = make_pool(library, 2)
+    with pytest.raises(AttributeError, match=r"assign to its elements, pool.w\[...\]"):
+        pool.w = pool.w + 1
+    pool.hcnt += 3
+    assert (pool.hcnt == 3).all()
+
+
 def test_views_outlive_the_pool(library):
     pool, _ = filled(library)
     codes, expected = pool.codes, library.bits(pool.codes)
