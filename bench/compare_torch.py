@@ -1,84 +1,179 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time the published formula in eager PyTorch on the CPU against `leapquant bench`, in one run.
+"""Time the flush in PyTorch against the leapquant package: the same tensors, one run, judged against each other.
 
-    python3 bench/compare_torch.py [--program build/cpu/cli/leapquant] [--batch 16] [--threads 1,2]
+    python bench/compare_torch.py [--device cuda] [--batch 16,32] [--no-compile] [--json FILE]
 
-Needs PyTorch. The formula is the `reference` of the shipped definition. Prints a ratio: times of one machine only.
+eager, compiled: the `reference` of the shipped definition, as it is and through torch.compile. run, flush_inplace:
+ours. On a CPU all are wall times; `taskset -c 0` keeps both sides to one core. On a GPU, eager, compiled and run are
+wall times of a call and the wait for it; flush_inplace is the time between two events on the stream, over slot sets
+that are rotated so that the L2 cache holds none of them. `host` is the time of the calling thread for one
+flush_inplace. All medians, in microseconds. A run that the judge refuses ends with 1.
 """
 
 import argparse
 import json
 import pathlib
+import platform
 import statistics
-import subprocess
+import sys
 import time
 
 import torch
+from leapquant import __version__, kda
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "python"))
+from families import FAMILIES, INPUTS  # noqa: E402
+from libraries import TorchLibrary  # noqa: E402
+from slots import fill  # noqa: E402
+
+from judge import judge  # noqa: E402
+
 DEFINITION = ROOT / "data" / "definitions" / "leapquant_kda_flush_r4_int8_h32_v128_k128.json"
-REPETITIONS = 5
+HEADS, RANK = 32, 4
+SLOT_SETS = 8
+HOST_CALLS = 200  # fewer than a stream queues, so that no call waits for the device
+WARM_UP_CYCLES = 50_000_000  # of the device's clock: the calls are queued before the first one runs
 
 
-def load_reference():
+def published_reference():
     namespace = {}
     exec(json.loads(DEFINITION.read_text())["reference"], namespace)
     return namespace["run"]
 
 
-def random_inputs(batch, heads=32, dim=128, window=16, rank=4):
-    generator = torch.Generator().manual_seed(1)
-
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator)
-
-    gates = torch.rand(batch, heads, window, dim, generator=generator) * 0.4 + 0.6
-    return {
-        "codes": (normal(batch, heads, dim, dim) * 40).round().clamp(-127, 127).to(torch.int8),
-        "s_k": torch.rand(batch, heads, dim, generator=generator) * 0.2 + 0.05,
-        "s_v": torch.rand(batch, heads, dim, generator=generator) * 0.5 + 0.1,
-        "u": (normal(batch, heads, rank, dim) * 0.5).half(),
-        "q": (normal(batch, heads, rank, dim) * 0.5).half(),
-        "kbuf": (normal(batch, heads, window, dim) * 0.3).bfloat16(),
-        "ubuf": (normal(batch, heads, window, dim) * 0.3).bfloat16(),
-        "gbuf": gates.half(),
-        "w": torch.ones(batch, heads, window),
-        "pcum": gates.half().float().log().sum(-2),
-        "q0": normal(dim, rank),
-    }
+def wait(device):
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
-def time_reference(run, inputs):
-    run(**inputs)
+def wall_time(function, device, repetitions):
     times = []
-    for _ in range(REPETITIONS):
+    for n in range(repetitions + 2):
+        wait(device)
         start = time.perf_counter()
-        run(**inputs)
+        function()
+        wait(device)
+        if n >= 2:
+            times.append((time.perf_counter() - start) * 1e6)
+    return statistics.median(times)
+
+
+class SlotSets:
+    """A pool with disjoint sets of slots, all due, of which every flush takes the next."""
+
+    def __init__(self, inputs, count):
+        self.inputs, self.batch = inputs, inputs["codes"].shape[0]
+        self.device = inputs["codes"].device
+        self.pool = kda.Pool(count * self.batch + 1, device=self.device)
+        first = torch.arange(1, self.batch + 1, dtype=torch.int32, device=self.device)
+        self.sets = [first + n * self.batch for n in range(count)]
+        self.next = 0
+
+    def refill(self):
+        self.next = (self.next + 1) % len(self.sets)
+        start = 1 + self.next * self.batch
+        fill(self.pool, slice(start, start + self.batch), self.inputs)
+
+    def flush(self):
+        kda.flush_inplace(self.pool, self.sets[self.next], self.inputs["q0"])
+
+
+def time_flush_inplace_cpu(sets, repetitions):
+    times = []
+    for _ in range(repetitions):
+        sets.refill()
+        start = time.perf_counter()
+        sets.flush()
         times.append((time.perf_counter() - start) * 1e6)
     return statistics.median(times)
 
 
-def time_library(program, batch, threads):
-    command = [program, "bench", "--batch", str(batch), "--due", "all", "--threads", str(threads), "--json", "-"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    record = json.loads(done.stdout[done.stdout.index("{") :])
-    return record["results"][0]["median_us"]
+def time_flush_inplace_cuda(sets, repetitions):
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repetitions)]
+    sets.refill()
+    sets.flush()
+    torch.cuda._sleep(WARM_UP_CYCLES)
+    for before, after in events:
+        sets.refill()
+        before.record()
+        sets.flush()
+        after.record()
+    torch.cuda.synchronize()
+    return statistics.median(before.elapsed_time(after) * 1e3 for before, after in events)
+
+
+def time_host(sets):
+    """Of the calling thread, for a call that finds nothing due."""
+    sets.pool.hcnt.zero_()
+    times = []
+    for _ in range(10):
+        wait(sets.device)
+        start = time.perf_counter()
+        for _ in range(HOST_CALLS):
+            sets.flush()
+        times.append((time.perf_counter() - start) * 1e6 / HOST_CALLS)
+    wait(sets.device)
+    return statistics.median(times)
+
+
+def compare(library, batch, compiled, repetitions):
+    device = torch.device(library.device)
+    inputs = FAMILIES["structured"](library, batch, HEADS, RANK)
+    arguments = [inputs[name] for name in INPUTS]
+    reference = published_reference()
+    row = {"batch": batch, "eager": wall_time(lambda: reference(*arguments), device, repetitions)}
+    if compiled:
+        fast = torch.compile(reference)
+        row["compiled"] = wall_time(lambda: fast(*arguments), device, repetitions)
+    row["run"] = wall_time(lambda: kda.run(*arguments), device, repetitions)
+    cuda = device.type == "cuda"
+    sets = SlotSets(inputs, SLOT_SETS if cuda else 1)
+    row["flush_inplace"] = (time_flush_inplace_cuda if cuda else time_flush_inplace_cpu)(sets, repetitions)
+    row["host"] = time_host(sets) if cuda else None
+    figures = judge(library, inputs, kda.run(*arguments))
+    row["strict_use"], row["finite"] = figures.strict_use, figures.finite
+    return row
+
+
+def show(row):
+    cells = [f"batch {row['batch']:4d}"]
+    cells += [
+        f"{name} {row[name]:.1f}" for name in ("eager", "compiled", "run", "flush_inplace", "host") if row.get(name)
+    ]
+    cells.append(f"eager / run {row['eager'] / row['run']:.1f}")
+    cells.append(f"bound used {row['strict_use']:.4f}")
+    print("  ".join(cells), flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", default=str(ROOT / "build" / "cpu" / "cli" / "leapquant"))
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--batch", help="default: 16, and on a GPU all six published ones")
+    parser.add_argument("--repetitions", type=int, default=16)
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--json", type=pathlib.Path, help="write the record to this file")
     options = parser.parse_args()
-    run = load_reference()
-    inputs = random_inputs(options.batch)
-    print(f"PyTorch {torch.__version__}, batch {options.batch}, 32 heads, rank 4")
-    for threads in map(int, options.threads.split(",")):
-        torch.set_num_threads(threads)
-        reference = time_reference(run, inputs)
-        library = time_library(options.program, options.batch, threads)
-        print(f"{threads} thread(s): eager PyTorch {reference / library:.1f} times the library's time")
+    cuda = options.device.startswith("cuda")
+    library = TorchLibrary(options.device)
+    batches = options.batch or ("16,32,64,128,256,512" if cuda else "16")
+    record = {
+        "command": " ".join(sys.argv),
+        "leapquant": __version__,
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name(library.device) if cuda else platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "results": [],
+    }
+    print(f"PyTorch {torch.__version__}, {record['device']}, {HEADS} heads, rank {RANK}, microseconds", flush=True)
+    for batch in map(int, batches.split(",")):
+        record["results"].append(compare(library, batch, not options.no_compile, options.repetitions))
+        show(record["results"][-1])
+    if options.json:
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
+    if any(row["strict_use"] > 1 or not row["finite"] for row in record["results"]):
+        sys.exit("a program is over the accuracy bound")
 
 
 if __name__ == "__main__":

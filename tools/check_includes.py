@@ -27,6 +27,7 @@ ALLOWED = {
     "src/judge": {"core", "ref", "io", "device", PUBLIC},
     "cli": {"judge", "io", "device", "bench", PUBLIC},
     "bench": {"judge", "io", "device", PUBLIC},
+    "python/module": {PUBLIC},
 }
 
 # Libraries that only the named folders may include, by the first part of the header's path. All else in angle brackets
@@ -35,6 +36,8 @@ RESERVED = {
     "hwy": {"src/cpu", "bench"},
     "cuda_runtime_api.h": {"src/cuda", "src/device", "bench"},
     "CLI": {"cli"},
+    "dlpack": {"python/module"},
+    "tvm": {"python/module"},
     "nlohmann": {"src/io", "src/judge", "cli", "bench"},
 }
 STANDARD_ONLY = {"include/leapquant", "src/core", "src/ref"}

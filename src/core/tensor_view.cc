@@ -64,6 +64,7 @@ TensorView::ByteRange TensorView::byte_range() const {
 }
 
 bool TensorView::contiguous_from(int first) const {
+  if (elements() == 0) return true;
   int64_t expected = 1;
   for (int d = ndim - 1; d >= first; --d) {
     if (shape[d] != 1 && strides[d] != expected) return false;

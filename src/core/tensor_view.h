@@ -45,7 +45,8 @@ struct TensorView {
     int64_t end;
   };
   ByteRange byte_range() const;
-  // Whether dimensions [first, ndim) are laid out row-major without gaps. Extents of 1 may have any stride.
+  // Whether dimensions [first, ndim) are laid out row-major without gaps. Extents of 1, and empty tensors, may have any
+  // stride.
   bool contiguous_from(int first) const;
 };
 

@@ -48,5 +48,12 @@ TEST(TensorView, AnExtentOfOneMayHaveAnyStride) {
   EXPECT_TRUE(view.contiguous_from(0));
 }
 
+TEST(TensorView, AnEmptyTensorMayHaveAnyStrides) {
+  const std::vector<int64_t> shape = {0, 4};
+  TensorView view = contiguous_view(nullptr, DType::kInt8, {}, shape);
+  view.strides[0] = view.strides[1] = 0;
+  EXPECT_TRUE(view.contiguous_from(0));
+}
+
 }  // namespace
 }  // namespace leapquant

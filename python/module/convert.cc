@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "convert.h"
+
+#include <tvm/ffi/dtype.h>
+#include <tvm/ffi/error.h>
+
+#include <string>
+
+namespace leapquant::python {
+namespace {
+
+const char* exception_of(lq_status status) {
+  switch (status) {
+    case LQ_INVALID_ARGUMENT:
+    case LQ_UNSUPPORTED:
+      return "ValueError";
+    case LQ_OUT_OF_MEMORY:
+      return "MemoryError";
+    default:
+      return "RuntimeError";
+  }
+}
+
+lq_dtype dtype_of(const DLDataType& dtype) {
+  if (dtype.lanes != 1) return LQ_DTYPE_NONE;
+  if (dtype.bits == 8 && dtype.code == kDLInt) return LQ_INT8;
+  if (dtype.bits == 16 && dtype.code == kDLFloat) return LQ_FLOAT16;
+  if (dtype.bits == 16 && (dtype.code == kDLBfloat || dtype.code == kDLUInt)) return LQ_BFLOAT16;
+  if (dtype.bits == 32 && dtype.code == kDLInt) return LQ_INT32;
+  if (dtype.bits == 32 && dtype.code == kDLFloat) return LQ_FLOAT32;
+  return LQ_DTYPE_NONE;
+}
+
+}  // namespace
+
+void check(lq_status status) {
+  if (status == LQ_OK) return;
+  // Without a C++ backtrace: what is wrong stands in the text.
+  throw tvm::ffi::Error(exception_of(status), lq_last_error(), "");
+}
+
+lq_device to_device(const DLDevice& device) {
+  switch (device.device_type) {
+    case kDLCPU:
+    case kDLCUDAHost:  // pinned host memory
+      return {LQ_DEVICE_CPU, 0};
+    case kDLCUDA:
+      return {LQ_DEVICE_CUDA, device.device_id};
+    default:
+      throw tvm::ffi::Error("ValueError",
+                            "expected arrays on cpu or cuda, got DLPack device type " +
+                                std::to_string(static_cast<int>(device.device_type)),
+                            "");
+  }
+}
+
+lq_tensor to_tensor(const char* name, const DLTensor& array) {
+  const lq_dtype dtype = dtype_of(array.dtype);
+  if (dtype == LQ_DTYPE_NONE) {
+    throw tvm::ffi::Error("TypeError",
+                          std::string("tensor '") + name +
+                              "': expected int8, int32, float16, bfloat16 or float32, got " +
+                              std::string(tvm::ffi::DLDataTypeToString(array.dtype)),
+                          "");
+  }
+  void* const data = static_cast<char*>(array.data) + array.byte_offset;
+  lq_tensor tensor = lq_tensor_contiguous(data, dtype, to_device(array.device), array.ndim, array.shape);
+  // An exporter that leaves the strides out means a contiguous array. Too many dimensions are for the library to
+  // refuse.
+  const bool strided = array.strides != nullptr && array.ndim <= LQ_MAX_DIMS;
+  for (int32_t d = 0; strided && d < array.ndim; ++d) tensor.strides[d] = array.strides[d];
+  return tensor;
+}
+
+}  // namespace leapquant::python

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs of a flush: the published families, drawn in the array library under test."""
+
+import numpy as np
+import reference
+
+INPUTS = ("codes", "s_k", "s_v", "u", "q", "kbuf", "ubuf", "gbuf", "w", "pcum", "q0")
+DIM, WINDOW = 128, 16
+
+# What an edge head multiplies the drawn numbers by, and how many of its entries count.
+EDGES = np.array(
+    [  # codes, s_k, u, q, kbuf, ubuf, live entries, added to pcum
+        (1, 1, 1, 1, 1, 1, 16, 0),  # an ordinary head
+        (0, 1, 0, 0, 1, 1, 1, 0),  # rank 1
+        (0, 1, 0, 0, 0, 0, 0, 0),  # all zero
+        (0, 1, 0, 0, 1, 1, 2, 0),  # rank 2
+        (1, 1e-4, 1e-2, 1, 1, 1e-4, 16, 0),  # tiny
+        (1, 3e2, 17, 1, 1, 3e2, 16, 0),  # huge
+        (1, 1e-6, 0, 0, 1, 1, 1, 0),  # rank 1 and faint codes
+        (1, 1, 1, 1, 1, 1, 16, -200),  # strongly decayed
+        (1, 1, 1, 1, 1, 1, 16, 0),  # some channels never decay
+    ],
+    np.float32,
+)
+UNDECAYED_EDGE, UNDECAYED_CHANNELS, LOUD_ROW = 8, 32, 5
+
+
+def edges(batch, heads):
+    """The edge of every program: by head, or spread over the batch where heads are few."""
+    programs = np.arange(batch * heads).reshape(batch, heads)
+    if heads < len(EDGES):
+        return programs % len(EDGES)
+    return np.where(programs % heads < len(EDGES), programs % heads, 0)
+
+
+def draw_window(library, batch, heads):
+    edge = edges(batch, heads)
+    factor = [library.from_numpy(EDGES[edge, column])[..., None] for column in range(EDGES.shape[1])]
+    shape = (batch, heads, WINDOW, DIM)
+    gbuf = library.cast(library.uniform(0.6, 1, *shape), "float16")
+    gates = library.cast(gbuf, "float32")
+    pcum = library.xp.log(gates).sum(-2) - library.uniform(0, 0.5, batch, heads, DIM) + factor[7]
+    undecayed = library.from_numpy(edge == UNDECAYED_EDGE)[..., None] & library.from_numpy(
+        np.arange(DIM) < UNDECAYED_CHANNELS
+    )
+    gates = library.xp.where(undecayed[..., None, :], library.xp.ones_like(gates), gates)
+    entries = library.from_numpy(np.arange(WINDOW, dtype=np.float32))
+    return {
+        "kbuf": library.cast(library.normal(*shape) * 0.3 * factor[4][..., None], "bfloat16"),
+        "ubuf": library.cast(library.normal(*shape) * 0.3 * factor[5][..., None], "bfloat16"),
+        "gbuf": library.cast(gates, "float16"),
+        "w": library.cast(entries < factor[6], "float32"),
+        "pcum": library.xp.where(undecayed, library.xp.zeros_like(pcum), pcum),
+    }
+
+
+def draw_structured(library, batch, heads, rank):
+    factor = [library.from_numpy(EDGES[edges(batch, heads), column])[..., None] for column in range(4)]
+    codes = library.xp.clip(library.xp.round(library.normal(batch, heads, DIM, DIM) * 40), -127, 127)
+    s_v = library.uniform(0.1, 0.6, batch, heads, DIM)
+    s_v[..., LOUD_ROW] *= 30
+    return {
+        "codes": library.cast(codes * factor[0][..., None], "int8"),
+        "s_k": library.uniform(0.05, 0.25, batch, heads, DIM) * factor[1],
+        "s_v": s_v,
+        "u": library.cast(library.normal(batch, heads, rank, DIM) * 0.5 * factor[2][..., None], "float16"),
+        "q": library.cast(library.normal(batch, heads, rank, DIM) * 0.5 * factor[3][..., None], "float16"),
+        **draw_window(library, batch, heads),
+        "q0": library.normal(DIM, rank),
+    }
+
+
+def draw_second(library, batch, heads, rank):
+    """The reference's checkpoint of a structured window, with a fresh window."""
+    inputs = draw_structured(library, batch, heads, rank)
+    checkpoint, _ = reference.flush(library, inputs, "float32")
+    dtypes = ("int8", "float32", "float32", "float16", "float16")
+    for name, tensor, dtype in zip(INPUTS[:5], checkpoint, dtypes, strict=True):
+        inputs[name] = library.cast(tensor, dtype)
+    return {**inputs, **draw_window(library, batch, heads)}
+
+
+def draw_random(library, batch, heads, rank):
+    shape = (batch, heads, WINDOW, DIM)
+    codes = library.xp.round(library.uniform(-127.5, 127.5, batch, heads, DIM, DIM))
+    return {
+        "codes": library.cast(library.xp.clip(codes, -127, 127), "int8"),
+        "s_k": 0.05 * library.xp.exp(0.7 * library.normal(batch, heads, DIM)),
+        "s_v": 0.3 * library.xp.exp(0.7 * library.normal(batch, heads, DIM)),
+        "u": library.cast(library.normal(batch, heads, rank, DIM), "float16"),
+        "q": library.cast(library.normal(batch, heads, rank, DIM), "float16"),
+        "kbuf": library.cast(library.normal(*shape), "bfloat16"),
+        "ubuf": library.cast(library.normal(*shape), "bfloat16"),
+        "gbuf": library.cast(library.uniform(0.001, 1, *shape), "float16"),
+        "w": library.uniform(0, 1, batch, heads, WINDOW),
+        "pcum": library.uniform(-20, 0, batch, heads, DIM),
+        "q0": library.normal(DIM, rank),
+    }
+
+
+FAMILIES = {"structured": draw_structured, "second": draw_second, "random": draw_random}

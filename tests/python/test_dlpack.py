@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of libraries that only speak DLPack, well and badly."""
+
+import ctypes
+
+import numpy as np
+import pytest
+import tvm_ffi
+from families import FAMILIES, INPUTS
+from leapquant import kda
+
+
+class Foreign:
+    """An array that nobody knows: it exports what it was made of, and nothing else."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack__(self, **options):
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+class Exporter(Foreign):
+    """Changes the exported structure before it is handed over."""
+
+    def __init__(self, array, change):
+        super().__init__(array)
+        self._change = change
+
+    def __dlpack__(self, **options):
+        capsule = super().__dlpack__()
+        get = ctypes.pythonapi.PyCapsule_GetPointer
+        get.restype, get.argtypes = ctypes.POINTER(DLTensor), [ctypes.py_object, ctypes.c_char_p]
+        self._change(get(capsule, b"dltensor").contents)
+        return capsule
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+@pytest.fixture
+def inputs(numpy_library):
+    return FAMILIES["structured"](numpy_library, 2, 4, 4)
+
+
+@pytest.fixture
+def expected(inputs):
+    return [tensor.tobytes() for tensor in kda.run(**inputs)]
+
+
+def exported(array):
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+
+
+def run_with(inputs, **changed):
+    return [np.asarray(tensor).tobytes() for tensor in kda.run(**{**inputs, **changed})]
+
+
+def test_every_input_foreign(inputs, expected):
+    result = kda.run(**{name: Foreign(exported(array)) for name, array in inputs.items()})
+    assert [tensor.tobytes() for tensor in result] == expected
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_no_strides_means_contiguous(inputs, expected, name):
+    def drop_strides(tensor):
+        tensor.strides = ctypes.POINTER(ctypes.c_int64)()
+
+    assert run_with(inputs, **{name: Exporter(exported(inputs[name]), drop_strides)}) == expected
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_byte_offset_counts(inputs, expected, name):
+    array = exported(inputs[name])
+    base = np.concatenate([np.ones_like(array[:1]), array])
+
+    def move_start(tensor):
+        tensor.byte_offset = array[:1].nbytes
+        tensor.shape[0] -= 1
+
+    assert run_with(inputs, **{name: Exporter(base, move_start)}) == expected
+    assert run_with(inputs, **{name: Foreign(base[1:])}) == expected
+
+
+def test_strides_further_in_are_refused(inputs):
+    wide = np.stack([inputs["kbuf"].view(np.uint16)] * 2, -1)[..., 0]
+    with pytest.raises(ValueError, match=r"tensor 'kbuf': .* must be contiguous"):
+        run_with(inputs, kbuf=Foreign(wide))
+
+
+def test_consumed_capsule(inputs):
+    class Spent(Foreign):
+        def __dlpack__(self, **options):
+            capsule = super().__dlpack__()
+            tvm_ffi.from_dlpack(capsule)
+            return capsule
+
+    with pytest.raises(ValueError, match="consumed once"):
+        run_with(inputs, w=Spent(inputs["w"]))
+
+
+def test_bare_capsule_is_no_array(inputs):
+    with pytest.raises(TypeError, match="tensor 'w': expected an array, got PyCapsule"):
+        run_with(inputs, w=inputs["w"].__dlpack__())
+
+
+def test_vector_dtypes_and_foreign_devices_are_refused(inputs):
+    def two_lanes(tensor):
+        tensor.lanes = 2
+
+    def on_gpu(tensor):
+        tensor.device_type = 2
+
+    def on_vulkan(tensor):
+        tensor.device_type = 7
+
+    with pytest.raises(TypeError, match="tensor 'w': expected int8"):
+        run_with(inputs, w=Exporter(inputs["w"], two_lanes))
+    for change in (on_gpu, on_vulkan):
+        with pytest.raises(TypeError, match="tensor 'w': on a device, expected a PyTorch tensor"):
+            run_with(inputs, w=Exporter(inputs["w"], change))
+
+
+def test_readonly_arrays(inputs, expected):
+    for array in inputs.values():
+        array.setflags(write=False)
+    assert run_with(inputs) == expected
+
+
+def test_foreign_byte_order(inputs):
+    with pytest.raises(TypeError, match="tensor 'w': expected native byte order"):
+        run_with(inputs, w=inputs["w"].astype(">f4"))
+
+
+def test_bit_patterns_stand_for_bfloat16(inputs, expected):
+    patterns = {name: inputs[name].view(np.uint16) for name in ("kbuf", "ubuf")}
+    assert run_with(inputs, **patterns) == expected
