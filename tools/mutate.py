@@ -197,7 +197,7 @@ MUTATIONS = (
     Mutation(
         "step: output may lie over the token",
         VALIDATE_STEP,
-        (('for (const Named& input : inputs.seen()) LQ_RETURN_IF_ERROR(check_disjoint(written, "", input, ""));', ""),),
+        (('    LQ_RETURN_IF_ERROR(check_disjoint(written, "", input, ""));\n', ""),),
     ),
 )
 
