@@ -13,9 +13,11 @@ using AccuracyTest = BackendTest;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int32_t kHeadCounts[] = {1, 12};
 constexpr int64_t kLargestBatch = 128;
+constexpr int64_t kFamilyBatch = 1;
 #else
 constexpr int32_t kHeadCounts[] = {1, 4, 8, 12, 16, 24, 32, 48, 64, 96};
 constexpr int64_t kLargestBatch = 2048;
+constexpr int64_t kFamilyBatch = 5;
 #endif
 
 void expect_within_bound(const Context& context, judge::Family family, const Geometry& geometry, int64_t batch) {
@@ -40,7 +42,7 @@ TEST_P(AccuracyTest, EveryHeadCountAndRank) {
 TEST_P(AccuracyTest, EveryFamily) {
   const Context backend = context(2);
   for (const judge::Family family : judge::all_families()) {
-    for (const int32_t rank : {1, 2, 4, 8}) expect_within_bound(backend, family, geometry_of(8, rank), 5);
+    for (const int32_t rank : {1, 2, 4, 8}) expect_within_bound(backend, family, geometry_of(8, rank), kFamilyBatch);
   }
 }
 
