@@ -24,33 +24,34 @@
 
 namespace leapquant::cuda {
 
-// Where the tensors of a program are, for the copies and stores of one turn.
+// Notes a turn's program, and where its tensors are.
 template <int kColumns>
-__device__ __forceinline__ void write_addresses(SharedStorage<kColumns>& smem, uint32_t thread, int turn,
-                                                const Program& program) {
+__device__ __forceinline__ void enter(SharedStorage<kColumns>& smem, uint32_t thread, int turn,
+                                      const Program& program) {
+  if (thread == 0) smem.position[turn] = program.position;
   if (thread < kTensorCount && program.position >= 0) smem.address[turn][thread] = at(smem.tensor[thread], program);
 }
 
-// The block's first program, whose copies have begun when there is one.
+// Begins the copies of the block's first program, if there is one.
 template <int kColumns>
-__device__ __forceinline__ Program first_program(const FlushArguments& arguments, SharedStorage<kColumns>& smem,
-                                                 ListCursor& cursor) {
+__device__ __forceinline__ bool begin_first_program(const FlushArguments& arguments, SharedStorage<kColumns>& smem) {
   const int thread = threadIdx.x;
   if (thread == 0) {
     smem.due.scanned = 0;
     smem.due.phase = blockIdx.x;
+    smem.due.start = smem.due.end = 0;
   }
   __syncthreads();
-  const Program program = next_program(arguments.selection, smem.due, cursor);
-  if (program.position < 0) return program;
+  const Program program = next_program(arguments.selection, smem.due, 0);
+  if (program.position < 0) return false;
   if (thread < kTensorCount) smem.tensor[thread] = arguments.tensor[thread];
-  write_addresses(smem, thread, 0, program);
+  enter(smem, thread, 0, program);
   __syncthreads();
   load_program(arguments, smem, thread, 0);
   for (int i = thread; i < kColumns * kDim; i += kThreads) {
     if (i / kDim >= arguments.rank) smem.key_factor[i / kDim][i % kDim] = smem.value_factor[i / kDim][i % kDim] = 0;
   }
-  return program;
+  return true;
 }
 
 // The thread's row of q0 [V, R].
@@ -87,62 +88,53 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
   const int rank = arguments.rank;
   const bool in_place = arguments.selection.slot_index != nullptr;
 
-  ListCursor cursor;
-  Program program = first_program(arguments, smem, cursor);
-  if (program.position < 0) return;
+  if (!begin_first_program(arguments, smem)) return;
   find_start_scales(arguments, smem);
 
-  for (int turn = 0; program.position >= 0; turn ^= 1) {
-    wait_for_copies();
-    __syncthreads();
-    prepare(smem, arguments.code_exponents);
-    const Program next = next_program(arguments.selection, smem.due, cursor);
-    const Place place;
-    char* const* const address = smem.address[turn];
-    write_addresses(smem, place.thread, turn ^ 1, next);
-    ThinRow<kColumns> value_row;
-    load_start_row<kColumns>(arguments, place, value_row);
-#pragma unroll
-    for (int r = 0; r < kColumns; ++r) value_row[r] *= smem.start_scale[r];
-    __syncthreads();  // the staged window has been read
-
-    // Step 2: factors. Rows of keys are by place.
-    ThinRow<kColumns> key_row;
 #pragma unroll 1
-    for (int product = 0;; ++product) {
-      publish_rows<kColumns>(smem, place, value_row, smem.value_scale[place.own]);
-      multiply_state<kColumns, true>(smem, place, key_row);
-      if (product == 1) break;
-      orthonormalize(smem, place, rank, 1, key_row);
-      publish_rows<kColumns>(smem, place, key_row, smem.code_scale[place.own]);
-      multiply_state<kColumns, false>(smem, place, value_row);
-      orthonormalize(smem, place, rank, 2, value_row);
+  for (uint32_t number = 0; smem.position[number % 2] >= 0; ++number) {
+    enter(smem, thread_index(), (number + 1) % 2, next_program(arguments.selection, smem.due, number + 1));
+    char* const* const address = smem.address[number % 2];
+    ThinRow<kColumns> value_row;
+    ThinRow<kColumns> key_row;  // by place
+    {
+      const Place place;
+      CodeFragments codes;
+      prepare(arguments, smem, place, address[kCodes], codes);
+      load_start_row<kColumns>(arguments, place, value_row);
+#pragma unroll
+      for (int r = 0; r < kColumns; ++r) value_row[r] *= smem.start_scale[r];
+      __syncthreads();  // the staged window has been read
+      find_factors(smem, place, codes, rank, value_row, key_row);
     }
 
-    // Step 3: residual. operand[1] was last read before the barrier in multiply_state.
-    store_factors<kColumns>(value_row, 0x8000u, new_factors(smem).value[place.own], address[kTargetValueFactor],
-                            arguments.target_value_factor_row, place.own, rank);
-    store_factors<kColumns>(key_row, 0, new_factors(smem).key[place.own], address[kTargetKeyFactor],
-                            arguments.target_key_factor_row, key_of_place(place.own), rank);
-    __syncthreads();
+    // Step 3: residual. Operands were last read before a barrier in multiply_state.
     Residual residual;
-    start_residual(smem, place, residual);
-    subtract_factors(smem, place, residual);
-    add_window(smem, residual);
-    write_column_parts(smem, place, residual);
+    {
+      const Place place;
+      store_factors<kColumns>(value_row, 0x8000u, new_factors(smem).value[place.own], address[kTargetValueFactor],
+                              arguments.target_value_factor_row, place.own, rank);
+      store_factors<kColumns>(key_row, 0, new_factors(smem).key[place.own], address[kTargetKeyFactor],
+                              arguments.target_key_factor_row, key_of_place(place.own), rank);
+      __syncthreads();
+      start_residual(smem, place, residual);
+      subtract_factors(smem, place, residual);
+      add_window(smem, residual);
+      write_column_parts(smem, place, residual);
+    }
     __syncthreads();  // all operands have been read
-    if (next.position >= 0) load_program(arguments, smem, place.thread, turn ^ 1);
+    const Place place;
+    if (smem.position[(number + 1) % 2] >= 0) load_program(arguments, smem, place.thread, (number + 1) % 2);
     finish_columns(smem, place.thread, address[kTargetKeyScale]);
     // Stores to global memory come after the last publish_operands(), which would wait for them.
     if (in_place) reset_window(address, place.thread);
     __syncthreads();
     if (place.thread == 0 && smem.non_finite != 0 && in_place) {
-      atomicMin(arguments.selection.first_error_position + 1, program.position);
+      atomicMin(arguments.selection.first_error_position + 1, smem.position[number % 2]);
     }
     float code_factor[4];
     scale_rows(smem, place, address[kTargetValueScale], residual, code_factor);
     store_codes(residual, place, code_factor, address[kTargetCodes]);
-    program = next;
   }
 }
 

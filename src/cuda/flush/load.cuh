@@ -19,6 +19,8 @@ __device__ __forceinline__ uint32_t value_side_offset(uint32_t row, uint32_t chu
   return chunk / 8 * Layout<kColumns>::kValueHalfBytes + row * 128 + ((chunk % 8 ^ (row & 7)) << 4);
 }
 
+// The codes go straight into registers, in the kernel's own time; here they are only brought nearer.
+//
 // Addresses are fetched before a copy that needs them, several at once: a copy right after a load waits for it.
 template <int kColumns>
 __device__ __forceinline__ void load_program(const FlushArguments& arguments, SharedStorage<kColumns>& smem,
@@ -26,12 +28,7 @@ __device__ __forceinline__ void load_program(const FlushArguments& arguments, Sh
   char* const* const address = smem.address[turn];
   const uint32_t row = thread / 16;
   const uint32_t chunk = thread % 16;
-  {
-    const char* const codes = address[kCodes] + thread * 16;
-    const uint32_t target = shared_address(smem.codes[1]) + thread / 8 * 128 + ((thread ^ thread / 8) % 8 << 4);
-#pragma unroll
-    for (int i = 0; i < kDim / 16; ++i) copy_async16(target + i * 16 * 128, codes + i * kThreads * 16);
-  }
+  prefetch_line(address[kCodes] + thread * kDim);
   {
     const char* const keys = address[kWindowKey] + thread * 16;
     const char* const gates = address[kWindowGate] + thread * 16;
@@ -61,6 +58,19 @@ __device__ __forceinline__ void load_program(const FlushArguments& arguments, Sh
     static_assert(offsetof(SharedStorage<kColumns>, window_weight) ==
                   offsetof(SharedStorage<kColumns>, key_scale) + 3 * sizeof(smem.key_scale));
     copy_async16(shared_address(smem.key_scale) + thread * 16, address[tensor] + offset);
+  }
+}
+
+// The codes of the lane's rows: 16 bytes of each half of a row, which are its 16 places of each half.
+using RawCodes = uint4[4][2];
+
+__device__ __forceinline__ void load_codes(const char* codes, const Place& place, RawCodes& raw) {
+#pragma unroll
+  for (int row = 0; row < 4; ++row) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      raw[row][half] = load_global16(codes + place.accumulator_row(row) * kDim + 64 * half + 16 * place.t);
+    }
   }
 }
 
