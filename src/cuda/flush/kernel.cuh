@@ -2,8 +2,9 @@
 //
 // The flush: a persistent grid, one program at a time per block of four warps, several blocks a multiprocessor.
 //
-// S is never formed before the residual. With C the codes, c[k] = s_k[k] exp(pcum[k]) / 127, A = [ubuf | old q] and
-// B = [w D kbuf | old u exp(pcum)], the rank-20 part,
+// S is never formed before the residual. With C the codes, c[k] = s_k[k] d[k] / 127, A = [ubuf | old q] and
+// B = [w D kbuf | old u d], the rank-20 part, where d = exp(pcum) and D is the product of the later gates in KDA, and
+// d = p and D = 1 in GDN,
 //
 //   step 1  S = diag(s_v) C diag(c) + A B
 //   step 2  Z = S^T q0 = c (C^T (s_v q0)) + B^T (A^T q0),   P = orth Z
@@ -33,7 +34,7 @@ __device__ __forceinline__ void enter(SharedStorage<kColumns>& smem, uint32_t th
 }
 
 // Begins the copies of the block's first program, if there is one.
-template <int kColumns>
+template <Decay kDecay, int kColumns>
 __device__ __forceinline__ bool begin_first_program(const FlushArguments& arguments, SharedStorage<kColumns>& smem) {
   const int thread = threadIdx.x;
   if (thread == 0) {
@@ -47,7 +48,7 @@ __device__ __forceinline__ bool begin_first_program(const FlushArguments& argume
   if (thread < kTensorCount) smem.tensor[thread] = arguments.tensor[thread];
   enter(smem, thread, 0, program);
   __syncthreads();
-  load_program(arguments, smem, thread, 0);
+  load_program<kDecay>(arguments, smem, thread, 0);
   for (int i = thread; i < kColumns * kDim; i += kThreads) {
     if (i / kDim >= arguments.rank) smem.key_factor[i / kDim][i % kDim] = smem.value_factor[i / kDim][i % kDim] = 0;
   }
@@ -81,14 +82,14 @@ __device__ __forceinline__ void find_start_scales(const FlushArguments& argument
   }
 }
 
-template <int kColumns>
+template <Decay kDecay, int kColumns>
 __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
     flush_kernel(const __grid_constant__ FlushArguments arguments) {
   auto& smem = *reinterpret_cast<SharedStorage<kColumns>*>(shared_bytes);
   const int rank = arguments.rank;
   const bool in_place = arguments.selection.slot_index != nullptr;
 
-  if (!begin_first_program(arguments, smem)) return;
+  if (!begin_first_program<kDecay>(arguments, smem)) return;
   find_start_scales(arguments, smem);
 
 #pragma unroll 1
@@ -100,7 +101,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
     {
       const Place place;
       CodeFragments codes;
-      prepare(arguments, smem, place, address[kCodes], codes);
+      prepare<kDecay>(arguments, smem, place, address[kCodes], codes);
       load_start_row<kColumns>(arguments, place, value_row);
 #pragma unroll
       for (int r = 0; r < kColumns; ++r) value_row[r] *= smem.start_scale[r];
@@ -124,10 +125,10 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
     }
     __syncthreads();  // all operands have been read
     const Place place;
-    if (smem.position[(number + 1) % 2] >= 0) load_program(arguments, smem, place.thread, (number + 1) % 2);
+    if (smem.position[(number + 1) % 2] >= 0) load_program<kDecay>(arguments, smem, place.thread, (number + 1) % 2);
     finish_columns(smem, place.thread, address[kTargetKeyScale]);
     // Stores to global memory come after the last publish_operands(), which would wait for them.
-    if (in_place) reset_window(address, place.thread);
+    if (in_place) reset_window<kDecay>(address, place.thread);
     __syncthreads();
     if (place.thread == 0 && smem.non_finite != 0 && in_place) {
       atomicMin(arguments.selection.first_error_position + 1, smem.position[number % 2]);

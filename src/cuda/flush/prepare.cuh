@@ -24,8 +24,30 @@ struct KeyPair {
       : pair(16 * place.warp + place.lane % 16), keys(key_of_place(2 * pair) / 2), half(place.lane / 16) {}
 };
 
-// Window entries: w D k as hi and mid, with D the product of the gates after the entry, by multiplication alone.
-template <int kColumns>
+// What the lane's entries have decayed by since they were appended: the product of the gates after each, by
+// multiplication alone.
+template <int kOwnEntries>
+__device__ __forceinline__ void decay_entries(const KeyPair& own, const uint32_t (&gate)[kOwnEntries],
+                                              float2 (&decay)[kOwnEntries]) {
+  float2 product[2] = {make_float2(1.0f, 1.0f), make_float2(1.0f, 1.0f)};
+#pragma unroll
+  for (int i = 0; i < kOwnEntries; ++i) {
+    const float2 value = unpack_half(gate[i]);
+    product[i % 2] = make_float2(product[i % 2].x * value.x, product[i % 2].y * value.y);
+  }
+  const float later_x = __shfl_down_sync(kFullWarp, product[0].x * product[1].x, 16);
+  const float later_y = __shfl_down_sync(kFullWarp, product[0].y * product[1].y, 16);
+  float2 later = own.half == 0 ? make_float2(later_x, later_y) : make_float2(1.0f, 1.0f);
+#pragma unroll
+  for (int i = kOwnEntries - 1; i >= 0; --i) {
+    decay[i] = later;
+    const float2 factor = unpack_half(gate[i]);
+    later = make_float2(later.x * factor.x, later.y * factor.y);
+  }
+}
+
+// Window entries: w D k as hi and mid. With a decay by head the weights hold D.
+template <Decay kDecay, int kColumns>
 __device__ __forceinline__ void prepare_window_keys(SharedStorage<kColumns>& smem, const KeyPair& own) {
   constexpr int kOwnEntries = kEntries / 2;
   const uint32_t keys = shared_address(smem.operand[0]);
@@ -36,7 +58,7 @@ __device__ __forceinline__ void prepare_window_keys(SharedStorage<kColumns>& sme
   float weight[kOwnEntries];
 #pragma unroll
   for (int i = 0; i < kOwnEntries; ++i) {
-    gate[i] = load_shared(gates + first + i * 2 * kDim);
+    if constexpr (kDecay == Decay::kByChannel) gate[i] = load_shared(gates + first + i * 2 * kDim);
     key[i] = load_shared(keys + first + i * 2 * kDim);
   }
 #pragma unroll
@@ -47,37 +69,36 @@ __device__ __forceinline__ void prepare_window_keys(SharedStorage<kColumns>& sme
     weight[i + 2] = part.z;
     weight[i + 3] = part.w;
   }
-  float2 product[2] = {make_float2(1.0f, 1.0f), make_float2(1.0f, 1.0f)};
-#pragma unroll
-  for (int i = 0; i < kOwnEntries; ++i) {
-    const float2 value = unpack_half(gate[i]);
-    product[i % 2] = make_float2(product[i % 2].x * value.x, product[i % 2].y * value.y);
-  }
-  const float later_x = __shfl_down_sync(kFullWarp, product[0].x * product[1].x, 16);
-  const float later_y = __shfl_down_sync(kFullWarp, product[0].y * product[1].y, 16);
-  float2 decay = own.half == 0 ? make_float2(later_x, later_y) : make_float2(1.0f, 1.0f);
+  float2 decay[kOwnEntries];
+  if constexpr (kDecay == Decay::kByChannel) decay_entries(own, gate, decay);
   const uint32_t target =
       shared_address(smem.key_side) + key_side_offset<kColumns>(row_of_entry(kOwnEntries * own.half), own.pair);
 #pragma unroll
   for (int i = kOwnEntries - 1; i >= 0; --i) {
-    const float2 value = unpack_bfloat(key[i]);
+    float2 value = unpack_bfloat(key[i]);
+    value = make_float2(weight[i] * value.x, weight[i] * value.y);
+    if constexpr (kDecay == Decay::kByChannel) value = make_float2(value.x * decay[i].x, value.y * decay[i].y);
     const bool live = weight[i] != 0.0f;  // otherwise nothing, whatever the rows hold
-    const BfloatPair terms =
-        split_pair<2>(live ? weight[i] * value.x * decay.x : 0.0f, live ? weight[i] * value.y * decay.y : 0.0f);
+    const BfloatPair terms = split_pair<2>(live ? value.x : 0.0f, live ? value.y : 0.0f);
     // Row i or i + 4 of its group of eight, whose chunks are exchanged accordingly.
     const uint32_t place = (target ^ (i % 4) << 4) + row_of_entry(i) * 128;
     store_shared(place, terms.hi);
     store_shared(place + Layout<kColumns>::kBlockBytes, terms.mid);
-    const float2 factor = unpack_half(gate[i]);
-    decay = make_float2(decay.x * factor.x, decay.y * factor.y);
   }
 }
 
-// Column scales c = s_k exp(pcum) / 127, as two bfloats wherever they are used, and old key factors u exp(pcum).
-template <int kColumns>
+// What the checkpoint has decayed by at the pair of keys.
+template <Decay kDecay, int kColumns>
+__device__ __forceinline__ float2 checkpoint_decay(const SharedStorage<kColumns>& smem, const KeyPair& own) {
+  if constexpr (kDecay == Decay::kByHead) return make_float2(smem.decay[0], smem.decay[0]);
+  const float2 logarithm = reinterpret_cast<const float2*>(smem.decay)[own.keys];
+  return make_float2(expf(logarithm.x), expf(logarithm.y));
+}
+
+// Column scales c = s_k D / 127, as two bfloats wherever they are used, and old key factors u D.
+template <Decay kDecay, int kColumns>
 __device__ __forceinline__ void prepare_key_factors(SharedStorage<kColumns>& smem, const KeyPair& own) {
-  const float2 log_decay = reinterpret_cast<const float2*>(smem.log_decay)[own.keys];
-  const float2 decay = make_float2(expf(log_decay.x), expf(log_decay.y));
+  const float2 decay = checkpoint_decay<kDecay>(smem, own);
   const float2 scale = reinterpret_cast<const float2*>(smem.key_scale)[own.keys];
   const BfloatPair terms = split_pair<2>(divide_by_127(scale.x) * decay.x, divide_by_127(scale.y) * decay.y);
   if (own.half == 0) {
@@ -154,7 +175,7 @@ __device__ __forceinline__ void expand_codes(SharedStorage<kColumns>& smem, cons
 }
 
 // Step 1: all operands of a program whose copies have begun.
-template <int kColumns>
+template <Decay kDecay, int kColumns>
 __device__ __forceinline__ void prepare(const FlushArguments& arguments, SharedStorage<kColumns>& smem,
                                         const Place& place, const char* stored_codes, CodeFragments& codes) {
   RawCodes raw;
@@ -162,8 +183,8 @@ __device__ __forceinline__ void prepare(const FlushArguments& arguments, SharedS
   wait_for_copies();
   __syncthreads();
   const KeyPair pair(place);
-  prepare_window_keys(smem, pair);
-  prepare_key_factors(smem, pair);
+  prepare_window_keys<kDecay>(smem, pair);
+  prepare_key_factors<kDecay>(smem, pair);
   prepare_values(smem, place);
   if (place.thread == 0) smem.non_finite = 0;
   expand_codes(smem, place, arguments.code_exponents, raw, codes);

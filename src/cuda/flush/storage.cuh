@@ -75,7 +75,7 @@ struct alignas(1024) SharedStorage {
   uint16_t value_factor[kColumns][kDim];
   float key_scale[kDim];
   float value_scale[kDim];
-  float log_decay[kDim];
+  float decay[kDim];  // its logarithm, or of the whole head in the first element
   float window_weight[kEntries];
   float code_scale[kDim];  // c, by place
   union {
