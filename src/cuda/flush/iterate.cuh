@@ -104,14 +104,7 @@ __device__ __forceinline__ void exchange_rows(SharedStorage<kColumns>& smem, con
     }
   }
   __syncwarp();
-#pragma unroll
-  for (int group = 0; group < kColumns / 4; ++group) {
-    const float4 part = *reinterpret_cast<const float4*>(&smem.thin[place.own][4 * group]);
-    row[4 * group] = part.x;
-    row[4 * group + 1] = part.y;
-    row[4 * group + 2] = part.z;
-    row[4 * group + 3] = part.w;
-  }
+  load_row<kColumns>(smem.thin[place.own], row);
 }
 
 // kTransposed: the thread's row of S^T x = c (C^T (s_v x)) + B^T (A^T x); otherwise of S x = s_v (C (c x)) + A (B x).

@@ -43,7 +43,8 @@ __device__ __forceinline__ bool begin_first_program(const FlushArguments& argume
     smem.due.start = smem.due.end = 0;
   }
   __syncthreads();
-  const Program program = next_program(arguments.selection, smem.due, 0);
+  extend_list(arguments.selection, smem.due, 0);
+  const Program program = program_at(arguments.selection, smem.due, 0);
   if (program.position < 0) return false;
   if (thread < kTensorCount) smem.tensor[thread] = arguments.tensor[thread];
   enter(smem, thread, 0, program);
@@ -55,30 +56,24 @@ __device__ __forceinline__ bool begin_first_program(const FlushArguments& argume
   return true;
 }
 
-// The thread's row of q0 [V, R].
+// The thread's row of q0 [V, R] to shared memory, by powers of two that bring the columns to ordinary sizes: only their
+// directions matter.
 template <int kColumns>
-__device__ __forceinline__ void load_start_row(const FlushArguments& arguments, const Place& place,
-                                               ThinRow<kColumns>& row) {
-  const float* const source = arguments.start_basis + place.own * arguments.rank;
-#pragma unroll
-  for (int r = 0; r < kColumns; ++r) row[r] = r < arguments.rank ? __ldg(source + r) : 0.0f;
-}
-
-// Powers of two that bring the columns of q0 to ordinary sizes: only their directions matter.
-template <int kColumns>
-__device__ __forceinline__ void find_start_scales(const FlushArguments& arguments, SharedStorage<kColumns>& smem) {
+__device__ __forceinline__ void prepare_start(const FlushArguments& arguments, SharedStorage<kColumns>& smem) {
   const Place place;
+  const float* const source = arguments.start_basis + place.own * arguments.rank;
   ThinRow<kColumns> row;
-  load_start_row<kColumns>(arguments, place, row);
 #pragma unroll
   for (int r = 0; r < kColumns; ++r) {
+    row[r] = r < arguments.rank ? __ldg(source + r) : 0.0f;
     const uint32_t largest = __reduce_max_sync(kFullWarp, __float_as_uint(fabsf(row[r])));
     if (place.lane == 0) smem.gram[r][place.warp] = __uint_as_float(largest);
   }
   __syncthreads();
-  if (place.thread < kColumns) {
-    const float4 part = *reinterpret_cast<const float4*>(smem.gram[place.thread]);
-    smem.start_scale[place.thread] = power_to_one(fmaxf(fmaxf(part.x, part.y), fmaxf(part.z, part.w)));
+#pragma unroll
+  for (int r = 0; r < kColumns; ++r) {
+    const float4 part = *reinterpret_cast<const float4*>(smem.gram[r]);
+    smem.start[place.own][r] = row[r] * power_to_one(fmaxf(fmaxf(part.x, part.y), fmaxf(part.z, part.w)));
   }
 }
 
@@ -90,11 +85,12 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
   const bool in_place = arguments.selection.slot_index != nullptr;
 
   if (!begin_first_program<kDecay>(arguments, smem)) return;
-  find_start_scales(arguments, smem);
+  prepare_start(arguments, smem);
 
+  bool more = true;
 #pragma unroll 1
-  for (uint32_t number = 0; smem.position[number % 2] >= 0; ++number) {
-    enter(smem, thread_index(), (number + 1) % 2, next_program(arguments.selection, smem.due, number + 1));
+  for (uint32_t number = 0; more; ++number) {
+    extend_list(arguments.selection, smem.due, number + 1);
     char* const* const address = smem.address[number % 2];
     ThinRow<kColumns> value_row;
     ThinRow<kColumns> key_row;  // by place
@@ -102,9 +98,8 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
       const Place place;
       CodeFragments codes;
       prepare<kDecay>(arguments, smem, place, address[kCodes], codes);
-      load_start_row<kColumns>(arguments, place, value_row);
-#pragma unroll
-      for (int r = 0; r < kColumns; ++r) value_row[r] *= smem.start_scale[r];
+      enter(smem, place.thread, (number + 1) % 2, program_at(arguments.selection, smem.due, number + 1));
+      load_row<kColumns>(smem.start[place.own], value_row);
       __syncthreads();  // the staged window has been read
       find_factors(smem, place, codes, rank, value_row, key_row);
     }
@@ -125,8 +120,9 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
     }
     __syncthreads();  // all operands have been read
     const Place place;
-    if (smem.position[(number + 1) % 2] >= 0) load_program<kDecay>(arguments, smem, place.thread, (number + 1) % 2);
     finish_columns(smem, place.thread, address[kTargetKeyScale]);
+    more = smem.position[(number + 1) % 2] >= 0;
+    if (more) load_program<kDecay>(arguments, smem, place.thread, (number + 1) % 2);
     // Stores to global memory come after the last publish_operands(), which would wait for them.
     if (in_place) reset_window<kDecay>(address, place.thread);
     __syncthreads();

@@ -211,8 +211,7 @@ __device__ __forceinline__ void gram_schmidt(SharedStorage<kColumns>& smem, cons
   __syncthreads();
   if (place.warp == 0) orthonormalize_columns(smem.thin, rank);
   __syncthreads();
-#pragma unroll
-  for (int r = 0; r < kColumns; ++r) row[r] = smem.thin[place.own][r];
+  load_row<kColumns>(smem.thin[place.own], row);
 }
 
 }  // namespace leapquant::cuda

@@ -207,19 +207,25 @@ __device__ __forceinline__ void scan_pass(const Selection& selection, DueList& d
   return selection.unit == 4 ? scan_units<4>(selection, due) : scan<1, false>(selection, due);
 }
 
-// The block's program number `number`, in turn. Uniform over the block.
-__device__ __forceinline__ Program next_program(const Selection& selection, DueList& due, uint32_t number) {
+// Scans on until the list reaches the block's program number `number`, in turn, or there are no more. Uniform over the
+// block.
+__device__ __forceinline__ void extend_list(const Selection& selection, DueList& due, uint32_t number) {
+  if (selection.slot_index == nullptr) return;
+  while (number == due.end && int64_t{due.scanned} * selection.unit < selection.programs) {
+    __syncthreads();  // the list has been read
+    scan_pass(selection, due);
+  }
+}
+
+// The block's program number `number`, in turn: the list has been extended to it.
+__device__ __forceinline__ Program program_at(const Selection& selection, const DueList& due, uint32_t number) {
   if (selection.slot_index == nullptr) {
     const int64_t n = blockIdx.x + int64_t{number} * gridDim.x;
     if (n >= selection.programs) return {-1, 0, 0};
     const auto position = static_cast<int32_t>(n / selection.heads);
     return {position, position, static_cast<int32_t>(n - int64_t{position} * selection.heads)};
   }
-  while (number == due.end) {
-    if (int64_t{due.scanned} * selection.unit >= selection.programs) return {-1, 0, 0};
-    __syncthreads();  // the list has been read
-    scan_pass(selection, due);
-  }
+  if (number == due.end) return {-1, 0, 0};
   const uint32_t place = number - due.start;
   return {due.position[place], due.slot[place], due.head[place]};
 }

@@ -71,6 +71,7 @@ struct alignas(1024) SharedStorage {
     float thin[kDim][kColumns];       // results on their way from accumulators to rows
     float column_part[kWarps][kDim];  // column sums of abs E, by warp: after the last thin result
   };
+  float start[kDim][kColumns];          // q0, scaled
   uint16_t key_factor[kColumns][kDim];  // as stored; rows beyond the rank stay zero
   uint16_t value_factor[kColumns][kDim];
   float key_scale[kDim];
@@ -83,7 +84,6 @@ struct alignas(1024) SharedStorage {
     float key_inverse[kDim];          // 1 / s_k', by tile pairs: after
   };
   alignas(16) float gram[kColumns * (kColumns + 1) / 2][kWarps];
-  float start_scale[kColumns];
   int non_finite;
   DueList due;
   ProgramBytes tensor[kTensorCount];  // of the arguments: constant memory is slow where lanes differ
@@ -128,6 +128,18 @@ struct Place {
 // One row of a thin matrix.
 template <int kColumns>
 using ThinRow = float[kColumns];
+
+template <int kColumns>
+__device__ __forceinline__ void load_row(const ThinRow<kColumns>& source, ThinRow<kColumns>& row) {
+#pragma unroll
+  for (int r = 0; r < kColumns; r += 4) {
+    const float4 part = *reinterpret_cast<const float4*>(source + r);
+    row[r] = part.x;
+    row[r + 1] = part.y;
+    row[r + 2] = part.z;
+    row[r + 3] = part.w;
+  }
+}
 
 // The codes as bfloats, as the left operand of products with keys as the inner index: [64-row tile][16 places].
 using CodeFragments = uint32_t[2][8][4];
