@@ -7,14 +7,17 @@ eager, compiled: the `reference` of the shipped definition, as it is and through
 ours. On a CPU all are wall times; `taskset -c 0` keeps both sides to one core. On a GPU, eager, compiled and run are
 wall times of a call and the wait for it; flush_inplace is the time between two events on the stream, over slot sets
 that are rotated so that the L2 cache holds none of them. `host` is the time of the calling thread for one
-flush_inplace. All medians, in microseconds. A run that the judge refuses ends with 1.
+flush_inplace that finds nothing due. All medians, in microseconds. The record names the commit that git or LQ_COMMIT
+does. A run that the judge refuses ends with 1.
 """
 
 import argparse
 import json
+import os
 import pathlib
 import platform
 import statistics
+import subprocess
 import sys
 import time
 
@@ -124,6 +127,7 @@ def compare(library, batch, compiled, repetitions):
     reference = published_reference()
     row = {"batch": batch, "eager": wall_time(lambda: reference(*arguments), device, repetitions)}
     if compiled:
+        torch._dynamo.reset()  # for this batch alone: not a kernel that takes any
         fast = torch.compile(reference)
         row["compiled"] = wall_time(lambda: fast(*arguments), device, repetitions)
     row["run"] = wall_time(lambda: kda.run(*arguments), device, repetitions)
@@ -146,6 +150,19 @@ def show(row):
     print("  ".join(cells), flush=True)
 
 
+def cpu_name():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(": ")[2]
+    return platform.machine()
+
+
+def commit():
+    command = ["git", "-C", ROOT, "describe", "--always", "--dirty", "--exclude", "*"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return os.environ.get("LQ_COMMIT") or done.stdout.strip()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -158,11 +175,15 @@ def main():
     library = TorchLibrary(options.device)
     batches = options.batch or ("16,32,64,128,256,512" if cuda else "16")
     record = {
-        "command": " ".join(sys.argv),
+        "command": " ".join(["python", "bench/compare_torch.py", *sys.argv[1:]]),
+        "commit": commit(),
         "leapquant": __version__,
         "torch": torch.__version__,
-        "device": torch.cuda.get_device_name(library.device) if cuda else platform.processor() or platform.machine(),
+        "cuda": torch.version.cuda if cuda else None,
+        "device": torch.cuda.get_device_name(library.device) if cuda else cpu_name(),
         "threads": torch.get_num_threads(),
+        "heads": HEADS,
+        "rank": RANK,
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "results": [],
     }
@@ -170,8 +191,8 @@ def main():
     for batch in map(int, batches.split(",")):
         record["results"].append(compare(library, batch, not options.no_compile, options.repetitions))
         show(record["results"][-1])
-    if options.json:
-        options.json.write_text(json.dumps(record, indent=1) + "\n")
+        if options.json:
+            options.json.write_text(json.dumps(record, indent=1) + "\n")
     if any(row["strict_use"] > 1 or not row["finite"] for row in record["results"]):
         sys.exit("a program is over the accuracy bound")
 

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run needs says so: LQ_REQUIRE_GPU=1 and LQ_REQUIRE_TORCH=1 make a failure of what would be skipped."""
+"""What a run needs says so: LQ_REQUIRE_GPU=1 and its like make a failure of what would be skipped. Where
+LQ_ALLOW_SKIPS is set, a run with any other skip than of a test that this expression finds has failed."""
 
 import os
+import re
 
 import pytest
 from leapquant._arrays import torch
 from libraries import NumpyLibrary, TorchLibrary
 
 _notes = []
+_skipped = []
 
 
 def need(there, what, variable):
@@ -63,6 +66,19 @@ def note():
     return _notes.append
 
 
+def pytest_runtest_logreport(report):
+    allowed = os.environ.get("LQ_ALLOW_SKIPS")
+    if report.skipped and allowed is not None and not (allowed and re.search(allowed, report.nodeid)):
+        _skipped.append(report.nodeid)
+
+
+def pytest_sessionfinish(session):
+    if _skipped:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_terminal_summary(terminalreporter):
     for line in _notes:
         terminalreporter.write_line(line)
+    for test in _skipped:
+        terminalreporter.write_line(f"skipped, and LQ_ALLOW_SKIPS does not allow it: {test}", red=True)
