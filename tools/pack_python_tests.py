@@ -7,7 +7,7 @@
 BUILD is a build tree configured with -DLQ_BUILD_PYTHON=ON. The wheel is built in the first one; every one adds its
 variant of the kernel hub's layout. The machine has PyTorch, numpy, ml_dtypes, pytest and hypothesis for that version of
 Python. There, `bash FOLDER/run` installs the wheel in a fresh virtual environment, runs every test, the example and the
-comparison with PyTorch, and takes a missing GPU or a test that was skipped for a failure. Options go to pytest; OUT names
+comparison with PyTorch, and takes a missing GPU or a test that was skipped for a failure. Options go to pytest; OUT is
 the folder for the records.
 """
 
