@@ -35,6 +35,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 machine=${PYTHON:-python3} records=${OUT:-.} failed=()
 venv=$(mktemp -d)/venv
 purelib='import sysconfig; print(sysconfig.get_path("purelib"))'
+seen="import site; site.addsitedir('$("$machine" -c "$purelib")')"
 
 step() {
   printf '==> %s (after %d s)\\n' "$1" $SECONDS
@@ -44,10 +45,10 @@ step() {
 install() {
   # What the machine has is seen in the new environment, also where its Python is of a virtual environment itself.
   "$machine" -m venv --without-pip --system-site-packages "$venv" &&
-    "$machine" -c "$purelib" >"$("$venv/bin/python" -c "$purelib")/zz_machine.pth" &&
-    "$machine" -m pip --python "$venv/bin/python" install --quiet --no-index --find-links wheels leapquant &&
-    "$machine" -m pip --python "$venv/bin/python" install --quiet --no-index --no-deps hub_wheels/*.whl &&
-    "$venv/bin/python" -c 'import leapquant, torch; print(leapquant.__file__, torch.__version__)'
+    printf '%s\\n' "$seen" >"$("$venv/bin/python" -c "$purelib")/zz_machine.pth" &&
+    "$machine" -m pip --python "$venv/bin/python" install --quiet --no-index --no-deps --ignore-installed \\
+      wheels/*.whl hub_wheels/*.whl &&
+    "$venv/bin/python" -c 'import leapquant, torch; print(leapquant.__file__, "torch", torch.__version__)'
 }
 
 export PYTHONDONTWRITEBYTECODE=1 HF_HUB_OFFLINE=1 LQ_COMMIT=@commit@ LQ_TEST_HUB=$PWD/hub

@@ -2,12 +2,15 @@
 """Arrays of libraries that only speak DLPack, well and badly."""
 
 import ctypes
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import tvm_ffi
+from conftest import make_library, need
 from families import FAMILIES, INPUTS
 from leapquant import kda
+from leapquant._arrays import torch
 from libraries import NumpyLibrary
 from slots import bits, checkpoint, fill, make_pool
 
@@ -116,6 +119,32 @@ def test_pools_take_foreign_indices_and_bases(numpy_library, inputs, expected, e
     pool.check_indices(export(idx))
     kda.flush_inplace(pool, export(idx), export(inputs["q0"]))
     assert bits(numpy_library, checkpoint(pool, slice(1, None))) == expected
+
+
+def test_jax_arrays(inputs, expected):
+    need(find_spec("jax"), "JAX", "LQ_REQUIRE_JAX")
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")
+    arrays = {name: jax.numpy.asarray(array) for name, array in inputs.items()}
+    assert arrays["kbuf"].dtype.name == "bfloat16"
+    assert run_with(inputs, **arrays) == expected
+
+
+def test_cupy_arrays():
+    """Of another library's device arrays the stream is unknown; PyTorch takes them over, and orders them."""
+    library = make_library("torch-cuda")
+    need(find_spec("cupy"), "CuPy", "LQ_REQUIRE_CUPY")
+    import cupy
+
+    inputs = FAMILIES["structured"](library, 2, 4, 4)
+    pool = make_pool(library, 3, num_heads=4)
+    fill(pool, slice(1, None), inputs)
+    idx, q0 = cupy.asarray([2, 1], cupy.int32), cupy.asarray(inputs["q0"])
+    with pytest.raises(TypeError, match=r"tensor 'idx': on a device, .*torch.from_dlpack"):
+        kda.flush_inplace(pool, idx, q0)
+    kda.flush_inplace(pool, torch.from_dlpack(idx), torch.from_dlpack(q0))
+    assert bits(library, checkpoint(pool, slice(1, None))) == bits(library, kda.run(**inputs))
 
 
 def test_strides_further_in_are_refused(inputs):
