@@ -21,6 +21,10 @@ from ._flush import Checkpoint, call, create_pool, flush
 if torch is not None:
     from . import _torch_ops
 
+    _Tensor, _is_compiling = torch.Tensor, torch.compiler.is_compiling
+else:
+    _Tensor, _is_compiling = None, bool
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -164,6 +168,15 @@ def flush_inplace(pool: Pool, idx: Any, q0: Any) -> None:
     CUDA the call enqueues on PyTorch's current stream of the pool's device, allocates nothing, never waits, and can be
     captured in a graph; pool, idx and q0 must then outlive the graph.
     """
+    if type(idx) is _Tensor is type(q0) and not (_is_compiling() or idx.is_neg() or q0.is_neg()):
+        # What engines call, and often: the general way below takes half a microsecond more.
+        try:
+            _native.flush_inplace(pool._native, idx, q0)
+        except RuntimeError:
+            # Where PyTorch would not export a tensor, its text does not say which.
+            argument("idx", idx), argument("q0", q0)
+            raise
+        return
     if _traced(idx):
         _torch_ops.flush_inplace(pool, idx, q0)
         return
@@ -189,4 +202,4 @@ def _traced(array) -> bool:
     """Whether PyTorch's tracers look on: they know the operations of torch.library, and nothing of DLPack."""
     if torch is None:
         return False
-    return torch.compiler.is_compiling() or (is_torch(array) and type(array) is not torch.Tensor)
+    return _is_compiling() or (is_torch(array) and type(array) is not torch.Tensor)
