@@ -8,8 +8,8 @@ run, flush_inplace: ours. On a CPU all are wall times; `taskset -c 0` keeps both
 compiled and run are wall times of a call and the wait for it; flush_inplace is the time between two events on the
 stream in a row of flushes, each of another set of slots, so that the L2 cache holds none of them. `host` is the time of
 the calling thread for one flush_inplace that finds nothing due; in brackets, for one of no indices, which launches
-nothing, and for an in-place addition in PyTorch. All medians, in microseconds. The record names the commit that git or LQ_COMMIT
-does. A run that the judge refuses ends with 1.
+nothing, and for an in-place addition in PyTorch. All medians, in microseconds. The record names the commit that
+LQ_COMMIT or git does. A run that the judge refuses ends with 1.
 """
 
 import argparse
@@ -168,6 +168,12 @@ def cpu_name():
     return platform.machine()
 
 
+def command_without(record):
+    """What was run, less where its record went, which is nobody else's business."""
+    arguments = [a for a in sys.argv[1:] if a not in ("--json", str(record), f"--json={record}")]
+    return " ".join(["python bench/compare_torch.py", *arguments])
+
+
 def commit():
     command = ["git", "-C", ROOT, "describe", "--always", "--dirty", "--exclude", "*"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -186,7 +192,7 @@ def main():
     library = TorchLibrary(options.device)
     batches = options.batch or ("16,32,64,128,256,512" if cuda else "16")
     record = {
-        "command": " ".join(["python", "bench/compare_torch.py", *sys.argv[1:]]),
+        "command": command_without(options.json),
         "commit": commit(),
         "leapquant": __version__,
         "torch": torch.__version__,

@@ -56,6 +56,7 @@ export LQ_REQUIRE_GPU=1 LQ_REQUIRE_TORCH=1 LQ_REQUIRE_SOURCES=1 LQ_REQUIRE_HUB=1
 # A second GPU, and tools for what the build machine tests.
 export LQ_ALLOW_SKIPS='test_second_device|test_package'
 step install install
+export LQ_RECORD=$records/python-judge-cuda.json
 step tests "$venv/bin/python" -m pytest -p no:cacheprovider --quiet -rs --durations=10 tests/python "$@"
 step example "$venv/bin/python" examples/serve_loop.py --device cuda
 step comparison "$venv/bin/python" bench/compare_torch.py --device cuda --json "$records/python-compare-cuda.json"

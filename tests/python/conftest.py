@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run needs says so: LQ_REQUIRE_GPU=1 and its like make a failure of what would be skipped. Where
-LQ_ALLOW_SKIPS is set, a run with any other skip than of a test that this expression finds has failed."""
+LQ_ALLOW_SKIPS is set, a run with any other skip than of a test that this expression finds has failed. LQ_RECORD names a
+file for the judge's figures."""
 
+import json
 import os
 import re
+import time
+from pathlib import Path
 
 import pytest
 from leapquant._arrays import torch
 from libraries import NumpyLibrary, TorchLibrary
 
+_figures = []
 _notes = []
 _skipped = []
 
@@ -61,9 +66,25 @@ def cuda_library():
 
 
 @pytest.fixture
-def note():
-    """Lines for the end of the run's output: figures that a reader wants to see."""
-    return _notes.append
+def show():
+    """Judged figures, by name: a line at the end of the run's output, and of its record."""
+
+    def show(library, **figures):
+        _figures.append({"library": library, **figures})
+        _notes.append(" ".join(["judge", library, *(f"{name} {value}" for name, value in figures.items())]))
+
+    return show
+
+
+def write_record(path):
+    record = {
+        "commit": os.environ.get("LQ_COMMIT"),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "results": _figures,
+    }
+    Path(path).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def pytest_runtest_logreport(report):
@@ -73,6 +94,8 @@ def pytest_runtest_logreport(report):
 
 
 def pytest_sessionfinish(session):
+    if _figures and torch is not None and "LQ_RECORD" in os.environ:
+        write_record(os.environ["LQ_RECORD"])
     if _skipped:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
