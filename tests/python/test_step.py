@@ -217,6 +217,19 @@ def test_outputs_that_cannot_be_written_are_refused(library):
     assert own_bits(library, pool) == before
 
 
+def test_wrong_rows_are_refused_by_name(library):
+    inputs = draw(library)
+    pool, o = filled(library, inputs), ones_like_output(library, inputs)
+    given = dict(zip(("mixed", *TOKEN, "o"), arguments(library, inputs, o), strict=True))
+    idx = indices(library, 1, 2, 3, 4)
+    for name, array in given.items():
+        for wrong in (None, library.cast(array, "float64"), array[..., :-1]):
+            with pytest.raises((TypeError, ValueError), match=f"tensor '{name}'"):
+                kda.step_inplace(pool, idx, **{**given, name: wrong})
+            with pytest.raises((TypeError, ValueError), match=f"tensor '{name}'"):
+                kda.step_flush_inplace(pool, idx, **{**given, name: wrong}, q0=start_basis(library))
+
+
 def test_read_only_output_is_refused(numpy_library):
     inputs = draw(numpy_library)
     pool, o = filled(numpy_library, inputs), ones_like_output(numpy_library, inputs)
