@@ -190,7 +190,7 @@ def python_table(record):
     titles += ["host, us", "nothing launched, us", "`add_`, us"] if record["cuda"] else []
     titles += ["of the bound"]
     return [
-        f"{record['device']}, {record['threads']} threads, PyTorch {record['torch']}, commit {record['commit']}, "
+        f"{record['device']}, {record['threads']} thread(s), PyTorch {record['torch']}, commit {record['commit']}, "
         f"{record['date'][:10]}; {record['heads']} heads, rank {record['rank']}, padded layout. `{record['command']}`",
         "",
         *table(titles, [python_row(result) for result in record["results"]]),
