@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time the flush in PyTorch against the leapquant package: the same tensors, one run, judged against each other.
 
-    python bench/compare_torch.py [--device cuda] [--batch 16,32] [--no-compile] [--json FILE]
+    python bench/compare_torch.py [--device cuda] [--batch 16,32] [--family random] [--no-compile] [--json FILE]
 
 eager, compiled: the `reference` of the shipped definition, as it is and through torch.compile, once for any batch size.
 run, flush_inplace: ours. On a CPU all are wall times; `taskset -c 0` keeps both sides to one core. On a GPU, eager,
@@ -132,9 +132,9 @@ def host_times(sets):
     }
 
 
-def compare(library, batch, reference, compiled, repetitions):
+def compare(library, batch, family, reference, compiled, repetitions):
     device = torch.device(library.device)
-    inputs = FAMILIES["structured"](library, batch, HEADS, RANK)
+    inputs = FAMILIES[family](library, batch, HEADS, RANK)
     arguments = [inputs[name] for name in INPUTS]
     row = {"batch": batch, "eager": wall_time(lambda: reference(*arguments), device, repetitions)}
     if compiled:
@@ -184,6 +184,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batch", help="default: 16, and on a GPU all six published ones")
+    parser.add_argument("--family", choices=FAMILIES, default="structured", help="of the inputs (default: structured)")
     parser.add_argument("--repetitions", type=int, default=16)
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--json", type=pathlib.Path, help="write the record to this file")
@@ -199,6 +200,7 @@ def main():
         "cuda": torch.version.cuda if cuda else None,
         "device": torch.cuda.get_device_name(library.device) if cuda else cpu_name(),
         "threads": torch.get_num_threads(),
+        "family": options.family,
         "heads": HEADS,
         "rank": RANK,
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -208,7 +210,7 @@ def main():
     compiled = None if options.no_compile else torch.compile(reference)
     print(f"PyTorch {torch.__version__}, {record['device']}, {HEADS} heads, rank {RANK}, microseconds", flush=True)
     for batch in map(int, batches.split(",")):
-        record["results"].append(compare(library, batch, reference, compiled, options.repetitions))
+        record["results"].append(compare(library, batch, options.family, reference, compiled, options.repetitions))
         show(record["results"][-1])
         if options.json:
             options.json.write_text(json.dumps(record, indent=1) + "\n")

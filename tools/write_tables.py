@@ -191,7 +191,8 @@ def python_table(record):
     titles += ["of the bound"]
     return [
         f"{record['device']}, {record['threads']} thread(s), PyTorch {record['torch']}, commit {record['commit']}, "
-        f"{record['date'][:10]}; {record['heads']} heads, rank {record['rank']}, padded layout. `{record['command']}`",
+        f"{record['date'][:10]}; {record['heads']} heads, rank {record['rank']}, padded layout, "
+        f"{record['family']} family. `{record['command']}`",
         "",
         *table(titles, [python_row(result) for result in record["results"]]),
     ]

@@ -96,7 +96,7 @@ class WriteTables(unittest.TestCase):
     def test_python_on_a_gpu_and_without(self):
         row = {"batch": 16, "eager": 80.0, "compiled": 40.0, "run": 20.0, "flush_inplace": 10.0, "strict_use": 0.5}
         host = {"host": 3.0, "host_unlaunched": 1.0, "host_torch_add": 2.0}
-        record = {**cuda_record(), "torch": "2", "threads": 1, "heads": 32, "rank": 4}
+        record = {**cuda_record(), "torch": "2", "threads": 1, "family": "random", "heads": 32, "rank": 4}
         lines = self.filled("python-compare-cuda", {**record, "cuda": "13", "results": [{**row, **host}]})
         self.assertIn("a device, 1 thread(s), PyTorch 2, commit c0ffee, 2000-01-02; 32 heads, rank 4", lines[2])
         self.assertEqual(lines[6], "| 16 | 80.0 | 40.0 | 20.0 | 10.0 | 4.0x | 2.0x | 3.0 | 1.0 | 2.0 | 0.5000 |")
