@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run needs says so: LQ_REQUIRE_GPU=1 and its like make a failure of what would be skipped. Where
-LQ_ALLOW_SKIPS is set, a run with any other skip than of a test that this expression finds has failed. LQ_RECORD names a
+LQ_ALLOW_SKIPS is set, a run with a skip has failed unless this expression finds the test's name or the reason. LQ_RECORD names a
 file for the judge's figures."""
 
 import json
@@ -94,8 +94,11 @@ def write_record(path):
 
 def pytest_runtest_logreport(report):
     allowed = os.environ.get("LQ_ALLOW_SKIPS")
-    if report.skipped and allowed is not None and not (allowed and re.search(allowed, report.nodeid)):
-        _skipped.append(report.nodeid)
+    if not report.skipped or allowed is None:
+        return
+    skip = f"{report.nodeid} {report.longrepr[2]}"
+    if not (allowed and re.search(allowed, skip)):
+        _skipped.append(skip)
 
 
 def pytest_sessionfinish(session):
