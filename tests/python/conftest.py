@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run needs says so: LQ_REQUIRE_GPU=1 and its like make a failure of what would be skipped. Where
-LQ_ALLOW_SKIPS is set, a run with a skip has failed unless this expression finds the test's name or the reason. LQ_RECORD names a
-file for the judge's figures."""
+LQ_ALLOW_SKIPS is set, a run with a skip has failed unless this expression finds the test's name or the reason.
+LQ_RECORD names a file for the judge's figures.
+"""
 
 import json
 import os
