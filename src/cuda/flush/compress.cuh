@@ -28,11 +28,13 @@ template <int kColumns>
 __device__ __forceinline__ void store_factors(const ThinRow<kColumns>& x, uint16_t sign, uint16_t (&row)[8],
                                               char* target, int64_t row_stride, uint32_t channel, int rank) {
   uint32_t packed[4] = {};
+  target += 2 * channel;
 #pragma unroll
   for (int r = 0; r < kColumns; ++r) {
     const uint16_t rounded = saturate_to_half(x[r]);
     packed[r / 2] |= static_cast<uint32_t>(static_cast<uint16_t>(rounded ^ sign)) << 16 * (r % 2);
-    if (r < rank) reinterpret_cast<uint16_t*>(target + r * row_stride)[channel] = rounded;
+    if (r < rank) *reinterpret_cast<uint16_t*>(target) = rounded;
+    target += row_stride;
   }
   *reinterpret_cast<uint4*>(row) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
 }

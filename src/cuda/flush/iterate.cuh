@@ -108,13 +108,13 @@ __device__ __forceinline__ void exchange_rows(SharedStorage<kColumns>& smem, con
 }
 
 // kTransposed: the thread's row of S^T x = c (C^T (s_v x)) + B^T (A^T x); otherwise of S x = s_v (C (c x)) + A (B x).
-// operand[0] holds the scaled x, operand[1] x itself, and x_row is the thread's row of it. While the products run, the
-// Cholesky factor of x's Gram matrix is found. Operands may be written again at once.
+// operand[0] holds the scaled x, operand[1] x itself, and x_row is the thread's row of it. While the products run, warp
+// `cholesky_warp`, if there is one, finds the Cholesky factor of x's Gram matrix. Operands may be written again at
+// once.
 template <int kColumns, bool kTransposed>
 __device__ __forceinline__ void multiply_state(SharedStorage<kColumns>& smem, const Place& place,
-                                               const CodeFragments& fragments, int rank, bool with_cholesky,
-                                               const ThinRow<kColumns>& x_row, ThinRow<kColumns>& row,
-                                               Cholesky<kColumns>& cholesky) {
+                                               const CodeFragments& fragments, int rank, uint32_t cholesky_warp,
+                                               const ThinRow<kColumns>& x_row, ThinRow<kColumns>& row) {
   using L = Layout<kColumns>;
   constexpr int kSteps = kDim / 16;
   constexpr int kTermBlocks = 2;  // of window entries on the key side
@@ -149,7 +149,7 @@ __device__ __forceinline__ void multiply_state(SharedStorage<kColumns>& smem, co
     }
   }
   commit_products();
-  if (with_cholesky) write_gram(smem, place, x_row);
+  if (cholesky_warp < kWarps) write_gram(smem, place, x_row);
   wait_for_products<1>();
   finish(inner);
   constexpr int kEntryBlocks = kTransposed ? 1 : kTermBlocks;
@@ -179,71 +179,99 @@ __device__ __forceinline__ void multiply_state(SharedStorage<kColumns>& smem, co
     }
   }
   commit_products();
-  if (with_cholesky) find_cholesky(smem, rank, cholesky);
-  wait_for_products<0>();
-  const float* const scales = kTransposed ? smem.code_scale : smem.value_scale;
   float value[4][L::kTiles];
+  const float* const scales = kTransposed ? smem.code_scale : smem.value_scale;
 #pragma unroll
-  for (int tile = 0; tile < 2; ++tile) {
-    finish(outer[tile]);
+  for (int i = 0; i < 4; ++i) {
+    const float scale = scales[place.accumulator_row(i)];
 #pragma unroll
-    for (int high = 0; high < 2; ++high) {
-      const float scale = scales[place.accumulator_row(2 * tile + high)];
-#pragma unroll
-      for (int group = 0; group < L::kTiles; ++group) {
-        value[2 * tile + high][group] =
-            fmaf(joined<kColumns>(codes[tile], group, high), scale, joined<kColumns>(outer[tile], group, high));
-      }
+    for (int group = 0; group < L::kTiles; ++group) {
+      value[i][group] = joined<kColumns>(codes[i / 2], group, i % 2) * scale;
     }
+  }
+  if (place.warp == cholesky_warp) find_cholesky(smem, rank);
+  wait_for_products<0>();
+  finish(outer[0]);
+  finish(outer[1]);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int group = 0; group < L::kTiles; ++group) value[i][group] += joined<kColumns>(outer[i / 2], group, i % 2);
   }
   exchange_rows<kColumns>(smem, place, value, row);
 }
 
+// A second pass over columns to which the first L has been applied.
+template <int kColumns>
+__device__ __forceinline__ void orthonormalize_again(SharedStorage<kColumns>& smem, const Place& place, int rank,
+                                                     uint32_t cholesky_warp, ThinRow<kColumns>& row) {
+  __syncthreads();  // the Gram matrix and its factor have been read
+  write_gram(smem, place, row);
+  __syncthreads();
+  if (place.warp == cholesky_warp) find_cholesky(smem, rank);
+  __syncthreads();
+  apply_cholesky(smem, row);
+}
+
+// Notes that columns are orthonormal, so that what follows applies nothing to a product with them.
+template <int kColumns>
+__device__ __forceinline__ void set_identity(SharedStorage<kColumns>& smem, const Place& place) {
+  __syncthreads();  // the factor has been read
+  if (place.thread < kColumns * kColumns) {
+    const uint32_t row = place.thread / kColumns;
+    smem.cholesky[row][place.thread % kColumns] = row == place.thread % kColumns ? 1.0f : 0.0f;
+  }
+  if (place.thread == 0) smem.conditioning = Conditioning::kOrthogonal;
+}
+
 // Step 2: the thread's rows of Q and U = S^T Q, from its row of q0. S P is taken as (S Z) L^-T with Z = P L^T, and U as
 // (S^T Y) L^-T with Y = Q L^T, so that L is found while the product runs; where that would not be accurate, the columns
-// are made orthonormal first and the product is taken again.
+// are made orthonormal first and the product is taken again. `turn` chooses the warp that finds L, so that the
+// schedulers of a multiprocessor share that work.
 template <int kColumns>
 __device__ __forceinline__ void find_factors(SharedStorage<kColumns>& smem, const Place& place,
-                                             const CodeFragments& codes, int rank, ThinRow<kColumns>& value_row,
-                                             ThinRow<kColumns>& key_row) {
-  Cholesky<kColumns> cholesky;
+                                             const CodeFragments& codes, int rank, uint32_t turn,
+                                             ThinRow<kColumns>& value_row, ThinRow<kColumns>& key_row) {
+  constexpr uint32_t kNoWarp = kWarps;
+  const uint32_t chosen = turn % kWarps;
 #pragma unroll 1
   for (int product = 0;; ++product) {
     publish_rows<kColumns>(smem, place, value_row, smem.value_scale[place.own]);
-    multiply_state<kColumns, true>(smem, place, codes, rank, product == 1, value_row, key_row, cholesky);
-    if (product == 1 && cholesky.conditioning >= Conditioning::kGood) break;
-    if (product == 1) {
-      gram_schmidt(smem, place, rank, value_row);
+    multiply_state<kColumns, true>(smem, place, codes, rank, product == 1 ? chosen : kNoWarp, value_row, key_row);
+    if (product > 0) {
+      __syncthreads();
+      if (smem.conditioning >= Conditioning::kGood) break;
+      if (smem.conditioning == Conditioning::kIndependent) {
+        apply_cholesky(smem, value_row);
+        orthonormalize_again(smem, place, rank, chosen, value_row);
+      } else {
+        gram_schmidt(smem, place, rank, value_row);
+      }
+      set_identity(smem, place);
       continue;
     }
-    if (product == 2) return;
 #pragma unroll 1
     for (bool settled = false;; settled = true) {
       publish_rows<kColumns>(smem, place, key_row, smem.code_scale[place.own]);
-      multiply_state<kColumns, false>(smem, place, codes, rank, !settled, key_row, value_row, cholesky);
+      multiply_state<kColumns, false>(smem, place, codes, rank, settled ? kNoWarp : chosen, key_row, value_row);
       if (settled) break;
-      if (cholesky.conditioning >= Conditioning::kGood) {
-        cholesky.apply(value_row);
+      __syncthreads();
+      if (smem.conditioning >= Conditioning::kGood) {
+        apply_cholesky(smem, value_row);
         break;
       }
-      if (cholesky.conditioning == Conditioning::kIndependent) {
-        cholesky.apply(key_row);
+      if (smem.conditioning == Conditioning::kIndependent) {
+        apply_cholesky(smem, key_row);
       } else {
         gram_schmidt(smem, place, rank, key_row);
       }
     }
   }
-#pragma unroll 1
-  for (;;) {
-    cholesky.apply(value_row);
-    cholesky.apply(key_row);
-    if (cholesky.conditioning == Conditioning::kOrthogonal) break;
-    __syncthreads();  // the Gram matrix has been read
-    write_gram(smem, place, value_row);
-    __syncthreads();
-    find_cholesky(smem, rank, cholesky);
-    cholesky.conditioning = Conditioning::kOrthogonal;
-  }
+  apply_cholesky(smem, value_row);
+  apply_cholesky(smem, key_row);
+  if (smem.conditioning == Conditioning::kOrthogonal) return;
+  orthonormalize_again(smem, place, rank, chosen, value_row);
+  apply_cholesky(smem, key_row);
 }
 
 }  // namespace leapquant::cuda

@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
       enter(smem, place.thread, (number + 1) % 2, program_at(arguments.selection, smem.due, number + 1));
       load_row<kColumns>(smem.start[place.own], value_row);
       __syncthreads();  // the staged window has been read
-      find_factors(smem, place, codes, rank, value_row, key_row);
+      find_factors(smem, place, codes, rank, number, value_row, key_row);
     }
 
     // Step 3: residual. Operands were last read before a barrier in multiply_state.

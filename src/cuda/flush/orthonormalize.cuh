@@ -39,30 +39,18 @@ __device__ __forceinline__ Sums scatter_sums(float (&value)[kCount], uint32_t la
   return own;
 }
 
-// How far the columns of a thin matrix are from depending on one another.
-enum class Conditioning {
-  kUnclear,      // they may depend on one another
-  kIndependent,  // L is good enough to make columns for another product
-  kGood,         // ... and to be applied to the result of a product
-  kOrthogonal    // ... and makes columns orthonormal at once
-};
-
-// The Cholesky factor L of a Gram matrix, its diagonal inverted.
+// row = row L^-T, with L the factor in shared memory.
 template <int kColumns>
-struct Cholesky {
-  float factor[kColumns][kColumns];
-  Conditioning conditioning;
-
-  // row = row L^-T.
-  __device__ __forceinline__ void apply(ThinRow<kColumns>& row) const {
+__device__ __forceinline__ void apply_cholesky(const SharedStorage<kColumns>& smem, ThinRow<kColumns>& row) {
 #pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
+  for (int i = 0; i < kColumns; ++i) {
+    ThinRow<kColumns> factor;
+    load_row<kColumns>(smem.cholesky[i], factor);
 #pragma unroll
-      for (int m = 0; m < i; ++m) row[i] = fmaf(-factor[i][m], row[m], row[i]);
-      row[i] *= factor[i][i];
-    }
+    for (int m = 0; m < i; ++m) row[i] = fmaf(-factor[m], row[m], row[i]);
+    row[i] *= factor[i];
   }
-};
+}
 
 // The warp's part of the Gram matrix, lower triangle by rows.
 template <int kColumns>
@@ -83,11 +71,9 @@ __device__ __forceinline__ void write_gram(SharedStorage<kColumns>& smem, const 
   }
 }
 
-// The Cholesky factor of the summed Gram matrix: uniform over the block, as every thread computes the same from the
-// same numbers.
+// The Cholesky factor L of the summed Gram matrix, its diagonal inverted, and how good it is: by one warp.
 template <int kColumns>
-__device__ __forceinline__ void find_cholesky(const SharedStorage<kColumns>& smem, int rank,
-                                              Cholesky<kColumns>& cholesky) {
+__device__ __forceinline__ void find_cholesky(SharedStorage<kColumns>& smem, int rank) {
   // Of a pivot, relative to its column: fp32 sums resolve it down to about 1e-6.
   constexpr float kClearPivot = 1e-5f;
   // The rounding of a product with S grows by the root of the smallest pivot when L is applied to its result; 30 times
@@ -100,7 +86,7 @@ __device__ __forceinline__ void find_cholesky(const SharedStorage<kColumns>& sme
   // Squares that neither overflow nor lose what matters of their sum, or of another product with S, to underflow.
   constexpr float kSmallest = 1e-26f;
   constexpr float kLargest = 1e32f;
-  auto& factor = cholesky.factor;
+  float factor[kColumns][kColumns];
   float largest = 0;
 #pragma unroll
   for (int i = 0; i < kColumns; ++i) {
@@ -134,10 +120,16 @@ __device__ __forceinline__ void find_cholesky(const SharedStorage<kColumns>& sme
     orthogonal = orthogonal && rest >= kOrthogonalPivot * whole;
     factor[i][i] = rsqrtf(rest);
   }
-  cholesky.conditioning = !clear        ? Conditioning::kUnclear
-                          : !good       ? Conditioning::kIndependent
-                          : !orthogonal ? Conditioning::kGood
-                                        : Conditioning::kOrthogonal;
+  if (threadIdx.x % 32 != 0) return;
+  smem.conditioning = !clear        ? Conditioning::kUnclear
+                      : !good       ? Conditioning::kIndependent
+                      : !orthogonal ? Conditioning::kGood
+                                    : Conditioning::kOrthogonal;
+#pragma unroll
+  for (int i = 0; i < kColumns; ++i) {
+#pragma unroll
+    for (int j = 0; j <= i; ++j) smem.cholesky[i][j] = factor[i][j];
+  }
 }
 
 __device__ __forceinline__ float warp_sum(float x) {

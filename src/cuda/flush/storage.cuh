@@ -54,6 +54,14 @@ struct Layout {
   static constexpr int kBlockBytes = 16 * kDim;  // 16 rows of 64 channels
 };
 
+// How far the columns of a thin matrix are from depending on one another.
+enum class Conditioning {
+  kUnclear,      // they may depend on one another
+  kIndependent,  // L is good enough to make columns for another product
+  kGood,         // ... and to be applied to the result of a product
+  kOrthogonal    // ... and makes columns orthonormal at once
+};
+
 // Where copies in flight lie and what they become. A copy of the next program begins once E is in registers.
 //
 // operand[0]  window keys, until key_side is made; then s_v x or c x
@@ -84,6 +92,8 @@ struct alignas(1024) SharedStorage {
     float key_inverse[kDim];          // 1 / s_k', by tile pairs: after
   };
   alignas(16) float gram[kColumns * (kColumns + 1) / 2][kWarps];
+  alignas(16) float cholesky[kColumns][kColumns];  // of the Gram matrix, lower triangle, the diagonal inverted
+  Conditioning conditioning;
   int non_finite;
   DueList due;
   ProgramBytes tensor[kTensorCount];  // of the arguments: constant memory is slow where lanes differ
