@@ -22,6 +22,14 @@ __device__ __forceinline__ void copy_async16(uint32_t smem, const void* gmem) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(smem), "l"(gmem) : "memory");
 }
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+// What is read once, and not written meanwhile, past the first cache.
+__device__ __forceinline__ uint4 load_streaming16(const void* gmem) {
+  uint4 value;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(gmem));
+  return value;
+}
 
 // ---- shared memory by address ---------------------------------------------------------------------------------------
 
@@ -175,12 +183,38 @@ __device__ __forceinline__ float square_root(float x) {
   return fmaf(0.5f * fmaf(-root, root, x), inverse, root);
 }
 
+// ---- sums over a warp -----------------------------------------------------------------------------------------------
+
+// Sums of kCount values, a power of two up to 32: lane l gets that of value l / (32 / kCount). Value by value the same
+// tree, in all lanes that get it.
+template <int kCount>
+__device__ __forceinline__ float reduce_values(float (&value)[kCount], uint32_t lane) {
+  int lanes = 16;
+#pragma unroll
+  for (int half = kCount / 2; half > 0; half /= 2, lanes /= 2) {
+    const bool upper = (lane & lanes) != 0;
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      const float kept = upper ? value[half + i] : value[i];
+      const float sent = upper ? value[i] : value[half + i];
+      value[i] = kept + __shfl_xor_sync(kFullWarp, sent, lanes);
+    }
+  }
+#pragma unroll
+  for (; lanes > 0; lanes /= 2) value[0] += __shfl_xor_sync(kFullWarp, value[0], lanes);
+  return value[0];
+}
+
 // ---- powers of two --------------------------------------------------------------------------------------------------
 
 // The power of two that brings x >= 0 into [1, 2), as far as there is one.
 __device__ __forceinline__ float power_to_one(float x) {
   const int field = 254 - static_cast<int>(__float_as_uint(x) >> 23 & 255u);
   return __int_as_float(min(max(field, 1), 253) << 23);
+}
+// The inverse of one of these.
+__device__ __forceinline__ float power_inverse(float power) {
+  return __int_as_float((254 << 23) - __float_as_int(power));
 }
 
 }  // namespace leapquant::cuda

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The step of one token: a program a block of four warps.
+//
+// S is never formed. Its products with x = kn and x = qn, the two sides, come apart into sums over the key channels:
+//
+//   S x = s_v (C (c x))  +  sum_r q_r (u_r . (exp(pcum') x))  +  sum_j ubuf_j w_j ((kbuf_j D_j) . x)
+//
+// with C the codes and c = s_k / 127 exp(pcum'). One pass over the codes serves both sides on the tensor cores: codes
+// are exact as bfloats, c x becomes three of them (24 bits) in columns of its own, scaled by a power of two so that none
+// of the three is lost to underflow. Everything else is fp32. Sums run in a fixed order.
+//
+// Per program at rank 4 with h entries: 19,456 + 576 + 768 h bytes of state and 1,026 of the token read, 1,544 written.
+// Rows of the window from h on are not read.
+#pragma once
+
+#include "cuda/step/finish.cuh"
+#include "cuda/step/products.cuh"
+
+namespace leapquant::cuda::step {
+
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+    step_kernel(const __grid_constant__ StepArguments arguments) {
+  __shared__ SharedStorage smem;
+  const Place place;
+  const uint32_t thread = place.thread;
+  Program program;
+  if (!find_program(arguments, smem, thread, program)) return;
+  const int32_t count = __ldcg(tensor_of<int32_t>(smem, kFillCount));
+  Codes codes;
+  codes.load(tensor_of<char>(smem, kCodes), place);
+  const Scales scales(smem, thread);
+  const Token token(smem, arguments.gate, thread);
+  copy_factors(arguments, smem, thread);
+  uint32_t entries;
+  if (!find_entries(arguments, smem, program, thread, count, entries)) {
+    wait_for_copies();
+    return;
+  }
+  copy_window(smem, thread, entries);
+
+  // T1, T2
+  const Gate gate = gate_of(arguments, token, scales);
+  float power;
+  const Sides side = normalize(smem, place, token, gate, power);
+  write_thin(smem, place, side, power * gate.code_scale);
+  // T3
+  add_factors(smem, place, side, gate.state_decay, arguments.rank);
+  add_entries(smem, place, side, gate.decay, entries);
+  add_key_query(smem, place, side);
+  if (place.warp == 0) smem.beta = beta_of(token.beta_input);
+  __syncthreads();
+  multiply_codes(smem, place, codes, arguments.code_exponents);
+  const uint32_t live = finish_dots(smem, place, entries, arguments.rank);
+  __syncwarp();
+  const float2 state = state_products(smem, place, scales.value, power_inverse(power), live, entries, arguments.rank);
+  // T4
+  const float update = smem.beta * (token.value - state.x);
+  const float output = fmaf(smem.dot[place.warp][kKeyQueryDot].x, update, state.y);
+  // T5
+  const bool in_place = arguments.slot_index != nullptr;
+  tensor_of<uint16_t>(smem, kOutput)[thread] = bfloat_bits(output);
+  write_entry(smem, thread, in_place ? entries : 0, side, gate, update);
+  write_weight(smem, thread, entries, in_place);
+  const bool finite = isfinite(output) && isfinite(update) && isfinite(gate.log_decay);
+  if (!finite && in_place) record(arguments, Trouble::kNonFinite, program);
+}
+
+}  // namespace leapquant::cuda::step
