@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The step in the functional form: accuracy over every geometry, exact cases, and the same bits however it is called.
-// Over the backends on host memory: those on a device refuse the step so far.
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -307,7 +306,7 @@ TEST(StepInstructionSets, WithFusedMultiplyAddGiveTheSameBits) {
   }
 }
 
-LQ_FOR_HOST_BACKENDS(StepTest);
+LQ_FOR_ALL_BACKENDS(StepTest);
 
 }  // namespace
 }  // namespace leapquant::conformance
