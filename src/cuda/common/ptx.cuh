@@ -185,11 +185,11 @@ __device__ __forceinline__ float square_root(float x) {
 
 // ---- sums over a warp -----------------------------------------------------------------------------------------------
 
-// Sums of kCount values, a power of two up to 32: lane l gets that of value l / (32 / kCount). Value by value the same
-// tree, in all lanes that get it.
-template <int kCount>
+// Sums of kCount values over groups of kLanes lanes, both powers of two: of its group, lane l gets that of value l /
+// (kLanes / kCount). Value by value the same tree, in all lanes that get it.
+template <int kLanes, int kCount>
 __device__ __forceinline__ float reduce_values(float (&value)[kCount], uint32_t lane) {
-  int lanes = 16;
+  int lanes = kLanes / 2;
 #pragma unroll
   for (int half = kCount / 2; half > 0; half /= 2, lanes /= 2) {
     const bool upper = (lane & lanes) != 0;

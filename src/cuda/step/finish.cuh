@@ -8,47 +8,63 @@
 
 namespace leapquant::cuda::step {
 
-// S kn and S qn of a value channel.
+// S kn and S qn of a lane's pair of value channels, as far as its half goes.
+struct PairProducts {
+  float2 key;
+  float2 query;
+
+  __device__ __forceinline__ void add(float2 value, float2 dot) {
+    key = make_float2(fmaf(value.x, dot.x, key.x), fmaf(value.y, dot.x, key.y));
+    query = make_float2(fmaf(value.x, dot.y, query.x), fmaf(value.y, dot.y, query.y));
+  }
+};
+
+__device__ __forceinline__ float of_both_halves(float value) {
+  return value + __shfl_xor_sync(kFullWarp, value, 16);
+}
+
+// S kn and S qn of the thread's value channel; `scale` is its own.
 __device__ __forceinline__ float2 state_products(const SharedStorage& smem, const Place& place, float scale,
-                                                 float inverse_power, uint32_t live, uint32_t entries,
-                                                 uint32_t rank) {
+                                                 uint32_t live, uint32_t entries, uint32_t rank) {
   const float2* const dot = smem.dot[place.warp];
-  const float2 product = smem.product[place.thread];
-  float2 sum = make_float2(product.x * inverse_power * scale, product.y * inverse_power * scale);
+  PairProducts sum = {};
 #pragma unroll 1
-  for (uint32_t first = 0; first < rank; first += kGroup) {
+  for (uint32_t pass = 0; pass < rank; pass += kPassFactors) {
 #pragma unroll
-    for (uint32_t i = 0; i < kGroup; ++i) {
-      if (first + i >= rank) continue;
-      const float value = unpack_half(smem.value_factor[first + i][place.thread]).x;
-      const float2 with = dot[kFirstFactorDot + first + i];
-      sum = make_float2(fmaf(value, with.x, sum.x), fmaf(value, with.y, sum.y));
+    for (uint32_t i = 0; i < kOwnFactors; ++i) {
+      const uint32_t factor = pass + kOwnFactors * place.half + i;
+      const uint32_t values = place.pair_of(smem.value_factor[factor]);
+      sum.add(unpack_half(factor < rank ? values : 0), dot[kFirstFactorDot + factor]);
     }
   }
 #pragma unroll 1
-  for (uint32_t first = 0; first < entries; first += kGroup) {
+  for (uint32_t pass = 0; pass < entries; pass += kPassEntries) {
+    const uint32_t first = pass + kOwnEntries * place.half;
+    const char* const updates = place.pairs_from(smem.window_update, first, entries);
+    const uint32_t own_live = live >> first;
 #pragma unroll
-    for (uint32_t i = 0; i < kGroup; ++i) {
-      if ((live >> (first + i) & 1) == 0) continue;
-      const float value =
-          __uint_as_float(uint32_t{smem.window_update[entries - 1 - (first + i)][place.thread]} << 16);
-      const float2 with = dot[first + i];
-      sum = make_float2(fmaf(value, with.x, sum.x), fmaf(value, with.y, sum.y));
+    for (uint32_t i = 0; i < kOwnEntries; ++i) {
+      const uint32_t seen = pair_behind(updates, i);
+      sum.add(unpack_bfloat((own_live & 1u << i) != 0 ? seen : 0), dot[first + i]);
     }
   }
-  return sum;
+  const float2 key = make_float2(of_both_halves(sum.key.x), of_both_halves(sum.key.y));
+  const float2 query = make_float2(of_both_halves(sum.query.x), of_both_halves(sum.query.y));
+  const float2 product = smem.product[place.value_channel];
+  return make_float2(fmaf(product.x, scale, place.half == 0 ? key.x : key.y),
+                     fmaf(product.y, scale, place.half == 0 ? query.x : query.y));
 }
 
 __device__ __forceinline__ uint16_t bfloat_bits(float x) { return __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
 
 // The new entry's rows: in place, row `entries` of the window's.
-__device__ __forceinline__ void write_entry(const SharedStorage& smem, uint32_t thread, uint32_t row,
+__device__ __forceinline__ void write_entry(const SharedStorage& smem, const Place& place, uint32_t row,
                                             const Sides& side, const Gate& gate, float update) {
-  const uint32_t element = row * kDim + thread;
+  const uint32_t element = row * kDim + place.thread;
   tensor_of<uint16_t>(smem, kTargetKey)[element] = bfloat_bits(side.key);
-  tensor_of<uint16_t>(smem, kTargetUpdate)[element] = bfloat_bits(update);
   tensor_of<uint16_t>(smem, kTargetGate)[element] = saturate_to_half(gate.decay);
-  tensor_of<float>(smem, kTargetLogDecay)[thread] = gate.log_decay;
+  tensor_of<float>(smem, kTargetLogDecay)[place.thread] = gate.log_decay;
+  tensor_of<uint16_t>(smem, kTargetUpdate)[row * kDim + place.value_channel] = bfloat_bits(update);
 }
 
 __device__ __forceinline__ void write_weight(const SharedStorage& smem, uint32_t thread, uint32_t entries,

@@ -29,8 +29,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   const int32_t count = __ldcg(tensor_of<int32_t>(smem, kFillCount));
   Codes codes;
   codes.load(tensor_of<char>(smem, kCodes), place);
-  const Scales scales(smem, thread);
-  const Token token(smem, arguments.gate, thread);
+  const Scales scales(smem, place);
+  const Token token(smem, arguments.gate, place);
   copy_factors(arguments, smem, thread);
   uint32_t entries;
   if (!find_entries(arguments, smem, program, thread, count, entries)) {
@@ -40,27 +40,28 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   copy_window(smem, thread, entries);
 
   // T1, T2
+  if (place.warp == 0) smem.beta = beta_of(bfloat_of(token.beta_input));
   const Gate gate = gate_of(arguments, token, scales);
   float power;
   const Sides side = normalize(smem, place, token, gate, power);
   write_thin(smem, place, side, power * gate.code_scale);
   // T3
-  add_factors(smem, place, side, gate.state_decay, arguments.rank);
-  add_entries(smem, place, side, gate.decay, entries);
+  const Weights weights(smem, place, entries);
+  const PairSides pair(place, side);
+  add_factors(smem, place, pair, pair_of_lanes(place, gate.state_decay), arguments.rank);
+  add_entries(smem, place, pair, pair_of_lanes(place, gate.decay), entries, weights.live);
   add_key_query(smem, place, side);
-  if (place.warp == 0) smem.beta = beta_of(token.beta_input);
   __syncthreads();
-  multiply_codes(smem, place, codes, arguments.code_exponents);
-  const uint32_t live = finish_dots(smem, place, entries, arguments.rank);
-  __syncwarp();
-  const float2 state = state_products(smem, place, scales.value, power_inverse(power), live, entries, arguments.rank);
+  multiply_codes(smem, place, codes, arguments.code_exponents, power_inverse(power));
+  finish_dots(smem, place, weights, arguments.rank);
+  const float2 state = state_products(smem, place, scales.value, weights.live, entries, arguments.rank);
   // T4
-  const float update = smem.beta * (token.value - state.x);
+  const float update = smem.beta * (bfloat_of(token.value) - state.x);
   const float output = fmaf(smem.dot[place.warp][kKeyQueryDot].x, update, state.y);
   // T5
   const bool in_place = arguments.slot_index != nullptr;
-  tensor_of<uint16_t>(smem, kOutput)[thread] = bfloat_bits(output);
-  write_entry(smem, thread, in_place ? entries : 0, side, gate, update);
+  tensor_of<uint16_t>(smem, kOutput)[place.value_channel] = bfloat_bits(output);
+  write_entry(smem, place, in_place ? entries : 0, side, gate, update);
   write_weight(smem, thread, entries, in_place);
   const bool finite = isfinite(output) && isfinite(update) && isfinite(gate.log_decay);
   if (!finite && in_place) record(arguments, Trouble::kNonFinite, program);

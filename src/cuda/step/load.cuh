@@ -7,32 +7,31 @@
 
 namespace leapquant::cuda::step {
 
-__device__ __forceinline__ float bfloat_at(const uint16_t* row, uint32_t channel) {
-  return __uint_as_float(uint32_t{__ldg(row + channel)} << 16);
-}
+__device__ __forceinline__ float bfloat_of(uint32_t bits) { return __uint_as_float(bits << 16); }
 
-// A thread's channel of the token.
+// A thread's channels of the token, as they come: what was computed with them here would wait for them before the
+// copies behind could begin.
 struct Token {
-  float query;
-  float key;
-  float value;
-  float gate;  // pre-activation with its bias, or the log-gate
+  uint16_t query;
+  uint16_t key;
+  uint16_t value;
+  uint16_t beta_input;
+  uint16_t gate_input;  // 0 when the gate is given
+  float gate_bias;      // then the log-gate
   float log_rate;
-  float beta_input;
 
-  __device__ __forceinline__ Token(const SharedStorage& smem, GateKind kind, uint32_t channel)
-      : query(bfloat_at(tensor_of<uint16_t>(smem, kQueryInput), channel)),
-        key(bfloat_at(tensor_of<uint16_t>(smem, kKeyInput), channel)),
-        value(bfloat_at(tensor_of<uint16_t>(smem, kValueInput), channel)),
-        beta_input(bfloat_at(tensor_of<uint16_t>(smem, kBetaInput), 0)) {
-    if (kind == GateKind::kGiven) {
-      gate = __ldg(tensor_of<float>(smem, kLogGate) + channel);
-      log_rate = 0.0f;
-    } else {
-      gate = bfloat_at(tensor_of<uint16_t>(smem, kGateInput), channel) +
-             __ldg(tensor_of<float>(smem, kGateBias) + channel);
-      log_rate = __ldg(tensor_of<float>(smem, kLogRate));
-    }
+  __device__ __forceinline__ Token(const SharedStorage& smem, GateKind kind, const Place& place)
+      : query(__ldg(tensor_of<uint16_t>(smem, kQueryInput) + place.thread)),
+        key(__ldg(tensor_of<uint16_t>(smem, kKeyInput) + place.thread)),
+        value(__ldg(tensor_of<uint16_t>(smem, kValueInput) + place.value_channel)),
+        beta_input(__ldg(tensor_of<uint16_t>(smem, kBetaInput))),
+        gate_input(0),
+        log_rate(0.0f) {
+    const bool given = kind == GateKind::kGiven;
+    gate_bias = __ldg(tensor_of<float>(smem, given ? kLogGate : kGateBias) + place.thread);
+    if (given) return;
+    gate_input = __ldg(tensor_of<uint16_t>(smem, kGateInput) + place.thread);
+    log_rate = __ldg(tensor_of<float>(smem, kLogRate));
   }
 };
 
@@ -56,40 +55,46 @@ struct Scales {
   float value;
   float log_decay;
 
-  __device__ __forceinline__ Scales(const SharedStorage& smem, uint32_t channel)
-      : key(__ldg(tensor_of<float>(smem, kKeyScale) + channel)),
-        value(__ldg(tensor_of<float>(smem, kValueScale) + channel)),
-        log_decay(tensor_of<float>(smem, kLogDecay)[channel]) {}
+  __device__ __forceinline__ Scales(const SharedStorage& smem, const Place& place)
+      : key(__ldg(tensor_of<float>(smem, kKeyScale) + place.thread)),
+        value(__ldg(tensor_of<float>(smem, kValueScale) + place.value_channel)),
+        log_decay(tensor_of<float>(smem, kLogDecay)[place.thread]) {}
 };
 
-// The first `count` rows, 16 bytes a thread: eight rows at once.
-__device__ __forceinline__ void copy_rows(const uint16_t (&smem)[kEntries][kDim], const char* rows, uint32_t thread,
-                                          uint32_t count) {
-  const uint32_t target = shared_address(smem) + 16 * thread;
-#pragma unroll
-  for (uint32_t first = 0; first < kEntries; first += 8) {
-    if (first + thread / 16 < count) copy_async16(target + first * 2 * kDim, rows + 16 * thread + first * 2 * kDim);
-  }
+// Copies. Addresses are fetched before the first of several: a copy right after a load from shared memory waits for it.
+
+// Rows of the occupied entries, 16 bytes a thread: row `row`, and the eighth behind it.
+__device__ __forceinline__ void copy_rows(const uint16_t (&smem)[kEntries][kDim], const char* source, uint32_t row,
+                                          uint32_t target, uint32_t entries) {
+  constexpr uint32_t kEightRows = 8 * 2 * kDim;
+  if (row < entries) copy_async16(shared_address(smem) + target, source);
+  if (row + 8 < entries) copy_async16(shared_address(smem) + target + kEightRows, source + kEightRows);
 }
 
 __device__ __forceinline__ void copy_factors(const StepArguments& arguments, SharedStorage& smem, uint32_t thread) {
   const uint32_t row = thread / 16;
   const uint32_t byte = thread % 16 * 16;
   if (row >= arguments.rank) return;
-  copy_async16(shared_address(smem.key_factor[row]) + byte,
-               tensor_of<char>(smem, kKeyFactor) + row * arguments.factor_row.key + byte);
-  copy_async16(shared_address(smem.value_factor[row]) + byte,
-               tensor_of<char>(smem, kValueFactor) + row * arguments.factor_row.value + byte);
+  const uint32_t target = row * 2 * kDim + row_offset(byte, half_of_factor(row));
+  const char* const keys = tensor_of<char>(smem, kKeyFactor) + row * arguments.factor_row.key + byte;
+  const char* const values = tensor_of<char>(smem, kValueFactor) + row * arguments.factor_row.value + byte;
+  copy_async16(shared_address(smem.key_factor) + target, keys);
+  copy_async16(shared_address(smem.value_factor) + target, values);
 }
 
 // The occupied entries alone, and all weights.
 __device__ __forceinline__ void copy_window(SharedStorage& smem, uint32_t thread, uint32_t entries) {
-  copy_rows(smem.window_key, tensor_of<char>(smem, kWindowKey), thread, entries);
-  copy_rows(smem.window_gate, tensor_of<char>(smem, kWindowGate), thread, entries);
-  copy_rows(smem.window_update, tensor_of<char>(smem, kWindowUpdate), thread, entries);
-  if (thread < kEntries / 4) {
-    copy_async16(shared_address(smem.window_weight) + 16 * thread, tensor_of<char>(smem, kWindowWeight) + 16 * thread);
-  }
+  const uint32_t row = thread / 16;
+  // Eight entries on, an age has the same bit 2.
+  const uint32_t target = row * 2 * kDim + row_offset(thread % 16 * 16, half_of_age(entries - 1 - row));
+  const char* const keys = tensor_of<char>(smem, kWindowKey) + 16 * thread;
+  const char* const gates = tensor_of<char>(smem, kWindowGate) + 16 * thread;
+  const char* const updates = tensor_of<char>(smem, kWindowUpdate) + 16 * thread;
+  const char* const weights = tensor_of<char>(smem, kWindowWeight) + 16 * thread;
+  copy_rows(smem.window_key, keys, row, target, entries);
+  copy_rows(smem.window_gate, gates, row, target, entries);
+  copy_rows(smem.window_update, updates, row, target, entries);
+  if (thread < kEntries / 4) copy_async16(shared_address(smem.window_weight) + 16 * thread, weights);
 }
 
 }  // namespace leapquant::cuda::step

@@ -10,8 +10,8 @@ namespace leapquant::cuda::step {
 // As in core/numerics.h.
 constexpr float kNormFloor = 1e-6f;
 constexpr float kSoftplusLinear = 20.0f;
-constexpr float kLoudInput = 0x1p40f;
 constexpr float kLoudScale = 0x1p-80f;
+constexpr float kLoudSquare = 0x1p100f;  // a sum of squares that is not far from overflow, or beyond
 constexpr float kQueryLength = 0.088388347648318447f;  // 1 / sqrt(K)
 
 struct Gate {
@@ -22,12 +22,13 @@ struct Gate {
 };
 
 __device__ __forceinline__ float log_gate(const StepArguments& arguments, const Token& token) {
-  if (arguments.gate == GateKind::kGiven) return token.gate;
+  const float input = bfloat_of(token.gate_input) + token.gate_bias;
+  if (arguments.gate == GateKind::kGiven) return input;
   const float rate = expf(token.log_rate);
   if (arguments.gate == GateKind::kBounded) {
-    return __fdividef(arguments.lower_bound, 1.0f + expf(-rate * token.gate));
+    return __fdividef(arguments.lower_bound, 1.0f + expf(-rate * input));
   }
-  return -rate * (token.gate > kSoftplusLinear ? token.gate : log1pf(expf(token.gate)));
+  return -rate * (input > kSoftplusLinear ? input : log1pf(expf(input)));
 }
 
 __device__ __forceinline__ Gate gate_of(const StepArguments& arguments, const Token& token, const Scales& scales) {
@@ -37,66 +38,68 @@ __device__ __forceinline__ Gate gate_of(const StepArguments& arguments, const To
   return {expf(gate), log_decay, state_decay, divide_by_127(scales.key) * state_decay};
 }
 
-__device__ __forceinline__ uint32_t magnitude_bits(float x) { return __float_as_uint(fabsf(x)); }
-
 // A thread's channel of kn and qn.
 struct Sides {
   float key;
   float query;
 };
 
-// Sums of squares over the block, and the power of two that brings the largest |c| to one. Loud rows, whose squares
-// would overflow, are scaled and summed again. Waits for the copies and passes a barrier.
-__device__ __forceinline__ Sides normalize(SharedStorage& smem, const Place& place, const Token& token,
-                                           const Gate& gate, float& power) {
-  float key = token.key;
-  float query = token.query;
-  float key_floor = kNormFloor;
-  float query_floor = kNormFloor;
-  const uint32_t scale = __reduce_max_sync(kFullWarp, magnitude_bits(gate.code_scale));
-  if (place.lane == 0) smem.largest_scale[place.warp] = __uint_as_float(scale);
-#pragma unroll 1
-  for (;;) {
-    const uint32_t largest_key = __reduce_max_sync(kFullWarp, magnitude_bits(key));
-    const uint32_t largest_query = __reduce_max_sync(kFullWarp, magnitude_bits(query));
-    float square[2] = {key * key, query * query};
-    const float sum = reduce_values(square, place.lane);
-    const float other = __shfl_xor_sync(kFullWarp, sum, 16);  // lanes below 16 have the keys'
-    if (place.lane == 0) {
-      smem.square[place.warp] = make_float4(sum, other, __uint_as_float(largest_key), __uint_as_float(largest_query));
-    }
-    wait_for_copies();
-    __syncthreads();
-    float4 total = smem.square[0];
-    uint32_t loudest_key = __float_as_uint(total.z);
-    uint32_t loudest_query = __float_as_uint(total.w);
+// What the warps' parts add up to.
+struct Norms {
+  float key_square;
+  float query_square;
+  float largest_scale;
+
+  __device__ __forceinline__ explicit Norms(const SharedStorage& smem) {
+    float4 total = smem.norm_part[0];
 #pragma unroll
     for (int warp = 1; warp < kWarps; ++warp) {
-      const float4 part = smem.square[warp];
+      const float4 part = smem.norm_part[warp];
       total.x += part.x;
       total.y += part.y;
-      loudest_key = max(loudest_key, __float_as_uint(part.z));
-      loudest_query = max(loudest_query, __float_as_uint(part.w));
+      // Magnitudes in the order of their bits, NaN largest.
+      total.z = __uint_as_float(max(__float_as_uint(total.z), __float_as_uint(part.z)));
     }
-    const bool loud_key = loudest_key > __float_as_uint(kLoudInput);
-    const bool loud_query = loudest_query > __float_as_uint(kLoudInput);
-    const bool seen = key_floor == 0.0f || query_floor == 0.0f;  // NaN stays loud
-    if (seen || !(loud_key || loud_query)) {
-      const float4 scales = *reinterpret_cast<const float4*>(smem.largest_scale);
-      power = power_to_one(__uint_as_float(max(max(__float_as_uint(scales.x), __float_as_uint(scales.y)),
-                                               max(__float_as_uint(scales.z), __float_as_uint(scales.w)))));
-      return {key * rsqrtf(total.x + key_floor), query * rsqrtf(total.y + query_floor) * kQueryLength};
-    }
-    if (loud_key) {
-      key *= kLoudScale;
-      key_floor = 0.0f;
-    }
-    if (loud_query) {
-      query *= kLoudScale;
-      query_floor = 0.0f;
-    }
-    __syncthreads();  // the sums have been read
+    key_square = total.x;
+    query_square = total.y;
+    largest_scale = total.z;
   }
+};
+
+// Waits for the copies and passes a barrier.
+__device__ __forceinline__ Norms norms_of(SharedStorage& smem, const Place& place, float key, float query,
+                                          float code_scale) {
+  const uint32_t scale = __reduce_max_sync(kFullWarp, __float_as_uint(fabsf(code_scale)));
+  float square[kSides] = {key * key, query * query};
+  const float sum = reduce_values<32>(square, place.lane);  // half 0 has the keys'
+  if (place.lane % 16 == 0) reinterpret_cast<float*>(&smem.norm_part[place.warp])[place.half] = sum;
+  if (place.lane == 0) smem.norm_part[place.warp].z = __uint_as_float(scale);
+  wait_for_copies();
+  __syncthreads();
+  return Norms(smem);
+}
+
+// kn and qn, and the power of two that brings the largest |c| to one. Rows so loud that their squares might overflow are
+// scaled and summed again; NaN counts as loud.
+__device__ __forceinline__ Sides normalize(SharedStorage& smem, const Place& place, const Token& token,
+                                           const Gate& gate, float& power) {
+  float key = bfloat_of(token.key);
+  float query = bfloat_of(token.query);
+  float key_floor = kNormFloor;
+  float query_floor = kNormFloor;
+  Norms norms = norms_of(smem, place, key, query, gate.code_scale);
+  const bool loud_key = !(norms.key_square < kLoudSquare);
+  const bool loud_query = !(norms.query_square < kLoudSquare);
+  if (loud_key || loud_query) {
+    key *= loud_key ? kLoudScale : 1.0f;
+    query *= loud_query ? kLoudScale : 1.0f;
+    key_floor = loud_key ? 0.0f : kNormFloor;
+    query_floor = loud_query ? 0.0f : kNormFloor;
+    __syncthreads();  // the parts have been read
+    norms = norms_of(smem, place, key, query, gate.code_scale);
+  }
+  power = power_to_one(norms.largest_scale);
+  return {key * rsqrtf(norms.key_square + key_floor), query * rsqrtf(norms.query_square + query_floor) * kQueryLength};
 }
 
 // x = 2^n c kn and 2^n c qn as three bfloats each.

@@ -11,7 +11,7 @@ namespace leapquant::cuda::step {
 // agree: a lane's 16 codes of a row are its share of four products as they lie in memory. Of the eight columns, 0 ... 2
 // are hi, mid and lo of the key side, 4 ... 6 those of the query side; 3 and 7 repeat their neighbours and are not used.
 __device__ __forceinline__ void multiply_codes(SharedStorage& smem, const Place& place, const Codes& codes,
-                                               uint32_t exponents) {
+                                               uint32_t exponents, float inverse_power) {
   const uint32_t row = place.g / 4 * kTerms + min(place.g % 4, 2u);
   const uint32_t thin = shared_address(smem.thin[row]) + 32 * place.t;
   float sum[2][4] = {};  // rows 32 warp + 16 i + g, + 8 x columns 2 t, 2 t + 1
@@ -40,8 +40,9 @@ __device__ __forceinline__ void multiply_codes(SharedStorage& smem, const Place&
     const float own = place.t % 2 == 0 ? pair[0] + pair[1] : pair[0];
     const float total = own + __shfl_xor_sync(kFullWarp, own, 1);
     float2& product = smem.product[32 * place.warp + 8 * i + place.g];
-    if (place.t % 2 == 0) reinterpret_cast<float*>(&product)[place.t / 2] = total;
+    if (place.t % 2 == 0) reinterpret_cast<float*>(&product)[place.t / 2] = total * inverse_power;
   }
+  __syncwarp();
 }
 
 }  // namespace leapquant::cuda::step

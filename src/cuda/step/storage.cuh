@@ -20,15 +20,14 @@ inline constexpr int kDots = kKeyQueryDot + 1;
 static_assert(kDots <= 32, "a lane adds up one of them");
 
 struct alignas(16) SharedStorage {
+  uint16_t key_factor[kMostFactors][kDim];
+  uint16_t value_factor[kMostFactors][kDim];
   uint16_t window_key[kEntries][kDim];
   uint16_t window_gate[kEntries][kDim];
   uint16_t window_update[kEntries][kDim];
-  uint16_t key_factor[kMostFactors][kDim];
-  uint16_t value_factor[kMostFactors][kDim];
   float window_weight[kEntries];
   uint16_t thin[kSides * kTerms][kThinRow];
-  float4 square[kWarps];          // by warp: sums of kx^2 and qx^2, bits of max |kx| and max |qx|
-  float largest_scale[kWarps];    // by warp: max |c|
+  float4 norm_part[kWarps];       // by warp: sums of kx^2 and qx^2, max |c|
   float2 dot_part[kWarps][kDots];  // by warp; x: with kn, y: with qn
   float2 dot[kWarps][kDots];       // their sums, a copy a warp
   float2 product[kDim];            // codes x thin, by value channel
@@ -36,16 +35,45 @@ struct alignas(16) SharedStorage {
   char* address[kTensorCount];  // of the program's tensors
 };
 
-// A thread is key channel `thread` until the dot products are done, and value channel `thread` after.
+// Dot products and their use are shared out among the halves of a warp: each has the warp's 32 channels, a pair a lane,
+// and half of the terms, entries by bit 2 of their age, factors by bit 1 of their number.
+__device__ __forceinline__ uint32_t half_of_age(uint32_t age) { return age >> 2 & 1; }
+__device__ __forceinline__ uint32_t half_of_factor(uint32_t factor) { return factor >> 1 & 1; }
+
+// Rows of 16-bit elements in shared memory: those of the second half have neighbouring 64 bytes exchanged, so that the
+// halves of a warp find theirs in different banks. In bytes.
+__device__ __forceinline__ uint32_t row_offset(uint32_t byte, uint32_t half) { return byte ^ half << 6; }
+
+// A thread is key channel `thread` until the dot products are done, and `value_channel` after.
 struct Place {
   uint32_t thread;
   uint32_t warp;
   uint32_t lane;
   uint32_t g;
   uint32_t t;
+  uint32_t half;
+  uint32_t pair_byte;  // of the lane's channels in a row of their half
+  uint32_t value_channel;
 
   __device__ __forceinline__ Place()
-      : thread(threadIdx.x), warp(__shfl_sync(kFullWarp, thread / 32, 0)), lane(thread % 32), g(lane / 4), t(lane % 4) {}
+      : thread(threadIdx.x),
+        warp(__shfl_sync(kFullWarp, thread / 32, 0)),
+        lane(thread % 32),
+        g(lane / 4),
+        t(lane % 4),
+        half(lane / 16),
+        pair_byte(row_offset(64 * warp + 4 * (lane % 16), half)),
+        value_channel(32 * warp + 2 * (lane % 16) + half) {}
+  __device__ __forceinline__ uint32_t pair_of(const uint16_t (&row)[kDim]) const {
+    return *reinterpret_cast<const uint32_t*>(reinterpret_cast<const char*>(row) + pair_byte);
+  }
+  // The lane's pair in the row of the entry of age `first`; further rows lie in front of it, an entry's age each. Of ages
+  // beyond the occupied entries it is something else in shared memory (up to kPassEntries rows are in front of a window's).
+  __device__ __forceinline__ const char* pairs_from(const uint16_t (&rows)[kEntries][kDim], uint32_t first,
+                                                    uint32_t entries) const {
+    const int row = static_cast<int>(entries) - 1 - static_cast<int>(first);
+    return reinterpret_cast<const char*>(rows) + row * (2 * kDim) + pair_byte;
+  }
 };
 
 // A program: its place in the batch, and its item and head in the tensors.
