@@ -14,7 +14,7 @@ inline constexpr uint32_t kPassFactors = 2 * kOwnFactors;
 
 // The pair of an entry `age` behind the one that `pairs` is of.
 __device__ __forceinline__ uint32_t pair_behind(const char* pairs, uint32_t age) {
-  return *reinterpret_cast<const uint32_t*>(pairs - age * (2 * kDim));
+  return *reinterpret_cast<const uint32_t*>(pairs - age * kRowBytes);
 }
 
 // The two channels of a lane, from the lanes that have them.
@@ -115,7 +115,7 @@ struct Weights {
 
   __device__ __forceinline__ Weights(const SharedStorage& smem, const Place& place, uint32_t entries) {
     const bool occupied = place.lane < entries;
-    own = occupied ? smem.window_weight[entries - 1 - place.lane] : 1.0f;
+    own = occupied ? smem.window_weight[place.warp][entries - 1 - place.lane] : 1.0f;
     live = __ballot_sync(kFullWarp, occupied && own != 0.0f);
   }
 };

@@ -71,7 +71,7 @@ __device__ __forceinline__ void write_weight(const SharedStorage& smem, uint32_t
                                              bool in_place) {
   float* const weight = tensor_of<float>(smem, kTargetWeight);
   if (!in_place) {
-    if (thread < kEntries) weight[thread] = thread == entries ? 1.0f : smem.window_weight[thread];
+    if (thread < kEntries) weight[thread] = thread == entries ? 1.0f : smem.window_weight[0][thread];
   } else if (thread == 0) {
     weight[entries] = 1.0f;
     *tensor_of<int32_t>(smem, kFillCount) = static_cast<int32_t>(entries + 1);

@@ -31,13 +31,13 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   codes.load(tensor_of<char>(smem, kCodes), place);
   const Scales scales(smem, place);
   const Token token(smem, arguments.gate, place);
-  copy_factors(arguments, smem, thread);
+  copy_factors(arguments, smem, place);
   uint32_t entries;
   if (!find_entries(arguments, smem, program, thread, count, entries)) {
     wait_for_copies();
     return;
   }
-  copy_window(smem, thread, entries);
+  copy_window(smem, place, entries);
 
   // T1, T2
   if (place.warp == 0) smem.beta = beta_of(bfloat_of(token.beta_input));
@@ -45,14 +45,17 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   float power;
   const Sides side = normalize(smem, place, token, gate, power);
   write_thin(smem, place, side, power * gate.code_scale);
-  // T3
-  const Weights weights(smem, place, entries);
-  const PairSides pair(place, side);
-  add_factors(smem, place, pair, pair_of_lanes(place, gate.state_decay), arguments.rank);
-  add_entries(smem, place, pair, pair_of_lanes(place, gate.decay), entries, weights.live);
+  // T3. The window's rows, whose number had to be known first, are the last to arrive.
   add_key_query(smem, place, side);
+  const PairSides pair(place, side);
+  wait_for_factors();
+  add_factors(smem, place, pair, pair_of_lanes(place, gate.state_decay), arguments.rank);
   __syncthreads();
   multiply_codes(smem, place, codes, arguments.code_exponents, power_inverse(power));
+  wait_for_window();
+  const Weights weights(smem, place, entries);
+  add_entries(smem, place, pair, pair_of_lanes(place, gate.decay), entries, weights.live);
+  __syncthreads();
   finish_dots(smem, place, weights, arguments.rank);
   const float2 state = state_products(smem, place, scales.value, weights.live, entries, arguments.rank);
   // T4

@@ -61,40 +61,65 @@ struct Scales {
         log_decay(tensor_of<float>(smem, kLogDecay)[place.thread]) {}
 };
 
-// Copies. Addresses are fetched before the first of several: a copy right after a load from shared memory waits for it.
+// Copies. A warp copies what it reads itself, the 64 bytes of its channels in each row: eight rows at once, 16 bytes a
+// lane. Addresses are fetched before the first of several: a copy right after a load from shared memory waits for it.
 
-// Rows of the occupied entries, 16 bytes a thread: row `row`, and the eighth behind it.
+// A lane's row, and its bytes in a row.
+struct CopyPlace {
+  uint32_t row;
+  uint32_t byte;
+
+  __device__ __forceinline__ explicit CopyPlace(const Place& place)
+      : row(place.lane / 4), byte(64 * place.warp + 16 * (place.lane % 4)) {}
+};
+
+// Row `row` of those of `count`, and the eighth behind it.
 __device__ __forceinline__ void copy_rows(const uint16_t (&smem)[kEntries][kDim], const char* source, uint32_t row,
-                                          uint32_t target, uint32_t entries) {
-  constexpr uint32_t kEightRows = 8 * 2 * kDim;
-  if (row < entries) copy_async16(shared_address(smem) + target, source);
-  if (row + 8 < entries) copy_async16(shared_address(smem) + target + kEightRows, source + kEightRows);
+                                          uint32_t target, uint32_t count) {
+  constexpr uint32_t kEightRows = 8 * kRowBytes;
+  if (row < count) copy_async16(shared_address(smem) + target, source);
+  if (row + 8 < count) copy_async16(shared_address(smem) + target + kEightRows, source + kEightRows);
 }
 
-__device__ __forceinline__ void copy_factors(const StepArguments& arguments, SharedStorage& smem, uint32_t thread) {
-  const uint32_t row = thread / 16;
-  const uint32_t byte = thread % 16 * 16;
-  if (row >= arguments.rank) return;
-  const uint32_t target = row * 2 * kDim + row_offset(byte, half_of_factor(row));
-  const char* const keys = tensor_of<char>(smem, kKeyFactor) + row * arguments.factor_row.key + byte;
-  const char* const values = tensor_of<char>(smem, kValueFactor) + row * arguments.factor_row.value + byte;
-  copy_async16(shared_address(smem.key_factor) + target, keys);
-  copy_async16(shared_address(smem.value_factor) + target, values);
+__device__ __forceinline__ void copy_factors(const StepArguments& arguments, SharedStorage& smem, const Place& place) {
+  const CopyPlace own(place);
+  const char* const keys = tensor_of<char>(smem, kKeyFactor) + own.row * arguments.factor_row.key + own.byte;
+  const char* const values = tensor_of<char>(smem, kValueFactor) + own.row * arguments.factor_row.value + own.byte;
+  const uint32_t target = own.row * kRowBytes + row_offset(own.byte, half_of_factor(own.row));
+  if (own.row < arguments.rank) {
+    copy_async16(shared_address(smem.key_factor) + target, keys);
+    copy_async16(shared_address(smem.value_factor) + target, values);
+  }
+  end_copy_group();
 }
 
 // The occupied entries alone, and all weights.
-__device__ __forceinline__ void copy_window(SharedStorage& smem, uint32_t thread, uint32_t entries) {
-  const uint32_t row = thread / 16;
+__device__ __forceinline__ void copy_window(SharedStorage& smem, const Place& place, uint32_t entries) {
+  const CopyPlace own(place);
+  const uint32_t offset = own.row * kRowBytes + own.byte;
+  const char* const keys = tensor_of<char>(smem, kWindowKey) + offset;
+  const char* const gates = tensor_of<char>(smem, kWindowGate) + offset;
+  const char* const updates = tensor_of<char>(smem, kWindowUpdate) + offset;
+  const char* const weights = tensor_of<char>(smem, kWindowWeight) + 16 * place.lane;
   // Eight entries on, an age has the same bit 2.
-  const uint32_t target = row * 2 * kDim + row_offset(thread % 16 * 16, half_of_age(entries - 1 - row));
-  const char* const keys = tensor_of<char>(smem, kWindowKey) + 16 * thread;
-  const char* const gates = tensor_of<char>(smem, kWindowGate) + 16 * thread;
-  const char* const updates = tensor_of<char>(smem, kWindowUpdate) + 16 * thread;
-  const char* const weights = tensor_of<char>(smem, kWindowWeight) + 16 * thread;
-  copy_rows(smem.window_key, keys, row, target, entries);
-  copy_rows(smem.window_gate, gates, row, target, entries);
-  copy_rows(smem.window_update, updates, row, target, entries);
-  if (thread < kEntries / 4) copy_async16(shared_address(smem.window_weight) + 16 * thread, weights);
+  const uint32_t target = own.row * kRowBytes + row_offset(own.byte, half_of_age(entries - 1 - own.row));
+  copy_rows(smem.window_key, keys, own.row, target, entries);
+  copy_rows(smem.window_gate, gates, own.row, target, entries);
+  copy_rows(smem.window_update, updates, own.row, target, entries);
+  if (place.lane < kEntries / 4) {
+    copy_async16(shared_address(smem.window_weight[place.warp]) + 16 * place.lane, weights);
+  }
+  end_copy_group();
+}
+
+// ... and their arrival. Before the second, the first group has arrived.
+__device__ __forceinline__ void wait_for_factors() {
+  wait_for_copy_groups<1>();
+  __syncwarp();
+}
+__device__ __forceinline__ void wait_for_window() {
+  wait_for_copy_groups<0>();
+  __syncwarp();
 }
 
 }  // namespace leapquant::cuda::step

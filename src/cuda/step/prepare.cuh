@@ -66,7 +66,7 @@ struct Norms {
   }
 };
 
-// Waits for the copies and passes a barrier.
+// Passes a barrier.
 __device__ __forceinline__ Norms norms_of(SharedStorage& smem, const Place& place, float key, float query,
                                           float code_scale) {
   const uint32_t scale = __reduce_max_sync(kFullWarp, __float_as_uint(fabsf(code_scale)));
@@ -74,7 +74,6 @@ __device__ __forceinline__ Norms norms_of(SharedStorage& smem, const Place& plac
   const float sum = reduce_values<32>(square, place.lane);  // half 0 has the keys'
   if (place.lane % 16 == 0) reinterpret_cast<float*>(&smem.norm_part[place.warp])[place.half] = sum;
   if (place.lane == 0) smem.norm_part[place.warp].z = __uint_as_float(scale);
-  wait_for_copies();
   __syncthreads();
   return Norms(smem);
 }

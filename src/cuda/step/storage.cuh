@@ -19,13 +19,15 @@ inline constexpr int kKeyQueryDot = kEntries + kMostFactors;
 inline constexpr int kDots = kKeyQueryDot + 1;
 static_assert(kDots <= 32, "a lane adds up one of them");
 
+inline constexpr uint32_t kRowBytes = 2 * kDim;  // of 16-bit elements
+
 struct alignas(16) SharedStorage {
   uint16_t key_factor[kMostFactors][kDim];
   uint16_t value_factor[kMostFactors][kDim];
   uint16_t window_key[kEntries][kDim];
   uint16_t window_gate[kEntries][kDim];
   uint16_t window_update[kEntries][kDim];
-  float window_weight[kEntries];
+  float window_weight[kWarps][kEntries];  // a copy a warp
   uint16_t thin[kSides * kTerms][kThinRow];
   float4 norm_part[kWarps];       // by warp: sums of kx^2 and qx^2, max |c|
   float2 dot_part[kWarps][kDots];  // by warp; x: with kn, y: with qn
@@ -72,7 +74,7 @@ struct Place {
   __device__ __forceinline__ const char* pairs_from(const uint16_t (&rows)[kEntries][kDim], uint32_t first,
                                                     uint32_t entries) const {
     const int row = static_cast<int>(entries) - 1 - static_cast<int>(first);
-    return reinterpret_cast<const char*>(rows) + row * (2 * kDim) + pair_byte;
+    return reinterpret_cast<const char*>(rows) + row * static_cast<int>(kRowBytes) + pair_byte;
   }
 };
 
