@@ -50,21 +50,23 @@ __device__ __forceinline__ float2 state_products(const SharedStorage& smem, cons
   }
   const float2 key = make_float2(of_both_halves(sum.key.x), of_both_halves(sum.key.y));
   const float2 query = make_float2(of_both_halves(sum.query.x), of_both_halves(sum.query.y));
-  const float2 product = smem.product[place.value_channel];
-  return make_float2(fmaf(product.x, scale, place.half == 0 ? key.x : key.y),
-                     fmaf(product.y, scale, place.half == 0 ? query.x : query.y));
+  return make_float2(fmaf(smem.product[0][place.value_channel], scale, place.half == 0 ? key.x : key.y),
+                     fmaf(smem.product[1][place.value_channel], scale, place.half == 0 ? query.x : query.y));
 }
 
 __device__ __forceinline__ uint16_t bfloat_bits(float x) { return __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
 
-// The new entry's rows: in place, row `entries` of the window's.
-__device__ __forceinline__ void write_entry(const SharedStorage& smem, const Place& place, uint32_t row,
-                                            const Sides& side, const Gate& gate, float update) {
-  const uint32_t element = row * kDim + place.thread;
-  tensor_of<uint16_t>(smem, kTargetKey)[element] = bfloat_bits(side.key);
-  tensor_of<uint16_t>(smem, kTargetGate)[element] = saturate_to_half(gate.decay);
-  tensor_of<float>(smem, kTargetLogDecay)[place.thread] = gate.log_decay;
-  tensor_of<uint16_t>(smem, kTargetUpdate)[row * kDim + place.value_channel] = bfloat_bits(update);
+// The new entry's rows: in place, row `row` of the window's.
+__device__ __forceinline__ void write_key_rows(const SharedStorage& smem, uint32_t thread, uint32_t row,
+                                               const Sides& side, const Gate& gate) {
+  tensor_of<uint16_t>(smem, kTargetKey)[row * kDim + thread] = bfloat_bits(side.key);
+  tensor_of<uint16_t>(smem, kTargetGate)[row * kDim + thread] = saturate_to_half(gate.decay);
+  tensor_of<float>(smem, kTargetLogDecay)[thread] = gate.log_decay;
+}
+__device__ __forceinline__ void write_value_rows(const SharedStorage& smem, uint32_t channel, uint32_t row,
+                                                 float update, float output) {
+  tensor_of<uint16_t>(smem, kTargetUpdate)[row * kDim + channel] = bfloat_bits(update);
+  tensor_of<uint16_t>(smem, kOutput)[channel] = bfloat_bits(output);
 }
 
 __device__ __forceinline__ void write_weight(const SharedStorage& smem, uint32_t thread, uint32_t entries,

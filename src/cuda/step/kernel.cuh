@@ -6,9 +6,8 @@
 //
 //   S x = s_v (C (c x))  +  sum_r q_r (u_r . (exp(pcum') x))  +  sum_j ubuf_j w_j ((kbuf_j D_j) . x)
 //
-// with C the codes and c = s_k / 127 exp(pcum'). One pass over the codes serves both sides on the tensor cores: codes
-// are exact as bfloats, c x becomes three of them (24 bits) in columns of its own, scaled by a power of two so that none
-// of the three is lost to underflow. Everything else is fp32. Sums run in a fixed order.
+// with C the codes and c = s_k / 127 exp(pcum'). One pass over the codes serves both sides on the tensor cores (see
+// products.cuh). Everything else is fp32. Sums run in a fixed order.
 //
 // Per program at rank 4 with h entries: 19,456 + 576 + 768 h bytes of state and 1,026 of the token read, 1,544 written.
 // Rows of the window from h on are not read.
@@ -40,33 +39,36 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   copy_window(smem, place, entries);
 
   // T1, T2
+  smem.value[thread] = make_float2(bfloat_of(token.value), scales.value);
   if (place.warp == 0) smem.beta = beta_of(bfloat_of(token.beta_input));
   const Gate gate = gate_of(arguments, token, scales);
   float power;
   const Sides side = normalize(smem, place, token, gate, power);
-  write_thin(smem, place, side, power * gate.code_scale);
+  // T5 of the keys: nobody reads these rows, and what is written need not be kept.
+  const bool in_place = arguments.slot_index != nullptr;
+  const uint32_t row = in_place ? entries : 0;
+  write_key_rows(smem, thread, row, side, gate);
+  const bool finite_decay = isfinite(gate.log_decay);
   // T3. The window's rows, whose number had to be known first, are the last to arrive.
   add_key_query(smem, place, side);
   const PairSides pair(place, side);
   wait_for_factors();
   add_factors(smem, place, pair, pair_of_lanes(place, gate.state_decay), arguments.rank);
-  __syncthreads();
-  multiply_codes(smem, place, codes, arguments.code_exponents, power_inverse(power));
+  multiply_codes(smem, place, codes, side, pair, power * gate.code_scale, power_inverse(power),
+                 arguments.code_exponents);
   wait_for_window();
   const Weights weights(smem, place, entries);
   add_entries(smem, place, pair, pair_of_lanes(place, gate.decay), entries, weights.live);
   __syncthreads();
   finish_dots(smem, place, weights, arguments.rank);
-  const float2 state = state_products(smem, place, scales.value, weights.live, entries, arguments.rank);
-  // T4
-  const float update = smem.beta * (bfloat_of(token.value) - state.x);
+  const float2 value = smem.value[thread];
+  const float2 state = state_products(smem, place, value.y, weights.live, entries, arguments.rank);
+  // T4, T5
+  const float update = smem.beta * (value.x - state.x);
   const float output = fmaf(smem.dot[place.warp][kKeyQueryDot].x, update, state.y);
-  // T5
-  const bool in_place = arguments.slot_index != nullptr;
-  tensor_of<uint16_t>(smem, kOutput)[place.value_channel] = bfloat_bits(output);
-  write_entry(smem, place, in_place ? entries : 0, side, gate, update);
+  write_value_rows(smem, place.value_channel, row, update, output);
   write_weight(smem, thread, entries, in_place);
-  const bool finite = isfinite(output) && isfinite(update) && isfinite(gate.log_decay);
+  const bool finite = finite_decay && isfinite(output) && isfinite(update);
   if (!finite && in_place) record(arguments, Trouble::kNonFinite, program);
 }
 

@@ -101,18 +101,6 @@ __device__ __forceinline__ Sides normalize(SharedStorage& smem, const Place& pla
   return {key * rsqrtf(norms.key_square + key_floor), query * rsqrtf(norms.query_square + query_floor) * kQueryLength};
 }
 
-// x = 2^n c kn and 2^n c qn as three bfloats each.
-__device__ __forceinline__ void write_thin(SharedStorage& smem, const Place& place, const Sides& side,
-                                           float code_scale) {
-  const BfloatPair terms = split_pair(code_scale * side.key, code_scale * side.query);
-  const uint32_t term[kTerms] = {terms.hi, terms.mid, terms.lo};
-#pragma unroll
-  for (int i = 0; i < kTerms; ++i) {
-    smem.thin[i][place.thread] = static_cast<uint16_t>(term[i]);
-    smem.thin[kTerms + i][place.thread] = static_cast<uint16_t>(term[i] >> 16);
-  }
-}
-
 // beta = bf16(sigmoid(b)): in double, so that no tie is missed.
 __device__ __forceinline__ float beta_of(float input) {
   return __bfloat162float(__float2bfloat16_rn(static_cast<float>(1.0 / (1.0 + exp(-static_cast<double>(input))))));

@@ -8,10 +8,15 @@
 
 namespace leapquant::cuda::step {
 
-// The thin operand of the products with the codes: x of each side as bfloats hi, mid and lo, a row of K each. The
-// padding moves neighbouring rows by four banks.
+// The thin operand of the products with the codes, x of each side, in one of two forms. As signed bytes, the digits of a
+// number of 61 bits: 16 rows, of the two words of each side four digits each. They lie as lanes multiply them: 16 bytes a
+// lane for every 32 keys, in blocks that are padded by eight banks, their sides by sixteen. As bfloats hi, mid and lo,
+// which have the range of x: a row of K each, padded by four banks.
+inline constexpr int kDigits = 4;
+inline constexpr uint32_t kDigitSide = 16 * 16 + 64;
+inline constexpr uint32_t kDigitBlock = kSides * kDigitSide + 32;
 inline constexpr int kTerms = 3;
-inline constexpr int kThinRow = kDim + 8;
+inline constexpr int kTermRow = kDim + 8;
 
 // Dot products over the key channels that both sides need: window entries from the newest on, old factors, and kn . qn.
 inline constexpr int kFirstFactorDot = kEntries;
@@ -28,11 +33,15 @@ struct alignas(16) SharedStorage {
   uint16_t window_gate[kEntries][kDim];
   uint16_t window_update[kEntries][kDim];
   float window_weight[kWarps][kEntries];  // a copy a warp
-  uint16_t thin[kSides * kTerms][kThinRow];
+  union {
+    char digits[kDim / 32 * kDigitBlock];
+    uint16_t terms[kSides][kTerms][kTermRow];  // written once the digits are known not to be read
+  };
   float4 norm_part[kWarps];       // by warp: sums of kx^2 and qx^2, max |c|
   float2 dot_part[kWarps][kDots];  // by warp; x: with kn, y: with qn
   float2 dot[kWarps][kDots];       // their sums, a copy a warp
-  float2 product[kDim];            // codes x thin, by value channel
+  float product[kSides][kDim];     // codes x thin, by value channel
+  float2 value[kDim];              // a thread's own between its arrival and its use: v and s_v
   float beta;
   char* address[kTensorCount];  // of the program's tensors
 };
