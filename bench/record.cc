@@ -117,8 +117,7 @@ Json result_json(const StepResult& result) {
 Json gpu_limits_json(const StepRecord& record) {
   double bytes_per_s = 0;
   for (const StepResult& result : record.results) {
-    bytes_per_s =
-        std::max(bytes_per_s, static_cast<double>(result.timing.step_bytes) / (result.step_stream_us * 1e-6));
+    bytes_per_s = std::max(bytes_per_s, static_cast<double>(result.timing.step_bytes) / (result.step_stream_us * 1e-6));
   }
   return {{"read_bytes_per_s", bytes_per_s}, {"last_level_cache_bytes", record.gpu->l2_cache_bytes}};
 }

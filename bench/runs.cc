@@ -84,8 +84,8 @@ void run_on_gpu(const FlushRuns& runs, const Report& progress, FlushRecord& reco
   }
 }
 
-// A step is held against a stream of its bytes that is only read; of the flushes in a cycle, each token has its share of
-// a stream that copies.
+// A step is held against a stream of its bytes that is only read; of the flushes in a cycle, each token has its share
+// of a stream that copies.
 StepResult run_on_gpu(const Context& context, const StepCase& step_case) {
   const int32_t device = context.info().device.index;
   StepResult result{.step_case = step_case, .timing = time_step_on_gpu(context, step_case)};

@@ -93,8 +93,7 @@ std::vector<bench::StepCase> step_cases_of(const BenchOptions& options) {
   std::vector<bench::StepCase> cases;
   for_each_pool(options, [&](const lq_geometry& geometry, int64_t batch, lq_layout layout) {
     for (const bench::StepOp op : {bench::StepOp::kStep, bench::StepOp::kCycle}) {
-      cases.push_back(
-          {.geometry = geometry, .layout = layout, .batch = batch, .op = op, .fill = geometry.window / 2});
+      cases.push_back({.geometry = geometry, .layout = layout, .batch = batch, .op = op, .fill = geometry.window / 2});
     }
   });
   return cases;

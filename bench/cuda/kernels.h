@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The device code of the benchmark: a copy and a read, to measure what the memory can do, and a read that empties the L2
-// cache.
+// The device code of the benchmark: a copy and a read, to measure what the memory can do, and a read that empties the
+// L2 cache.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -109,7 +109,8 @@ std::vector<int32_t> drawn_counters(const StepCase& step_case, int64_t programs)
   std::vector<int32_t> counters(static_cast<size_t>(programs), step_case.fill);
   if (step_case.op == StepOp::kStep) return counters;
   for (size_t n = 0; n < counters.size(); ++n) {
-    counters[n] = static_cast<int32_t>(judge::hash_words({uint64_t{n}}) % static_cast<uint64_t>(step_case.geometry.window));
+    counters[n] =
+        static_cast<int32_t>(judge::hash_words({uint64_t{n}}) % static_cast<uint64_t>(step_case.geometry.window));
   }
   return counters;
 }
@@ -149,8 +150,7 @@ void check_stepped(const Pool& pool, const StepCase& step_case, const std::vecto
     wrong += after[n] == (step_case.op == StepOp::kStep ? before[n] + 1 : cycled) ? 0 : 1;
   }
   if (wrong == 0 && pool.read_errors().flags == 0) return;
-  throw Error(LQ_INTERNAL,
-              "bench: the timed steps left " + std::to_string(wrong) + " counters wrong, or met trouble");
+  throw Error(LQ_INTERNAL, "bench: the timed steps left " + std::to_string(wrong) + " counters wrong, or met trouble");
 }
 
 }  // namespace

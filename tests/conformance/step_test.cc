@@ -96,7 +96,8 @@ TEST_P(StepTest, ARowIsAccurateBesideLouderChannels) {
   const float slopes[] = {0, 0.1f, 0.18f, 0.2f, 0.4f, 0.6f};  // of the log-decay over the channels
   for (int64_t head = 0; head < 6; ++head) {
     for (int64_t v = 0; v < 128; ++v) {
-      inputs.checkpoint.codes[(head * 128 + v) * 128 + v] = static_cast<int8_t>(v % 2 == 0 ? 1 + v % 127 : -128 + v % 127);
+      inputs.checkpoint.codes[(head * 128 + v) * 128 + v] =
+          static_cast<int8_t>(v % 2 == 0 ? 1 + v % 127 : -128 + v % 127);
       inputs.window.pcum[head * 128 + v] = -slopes[head] * static_cast<float>(v);
     }
   }

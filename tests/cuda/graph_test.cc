@@ -75,8 +75,7 @@ void capture_the_first_step() {
   StepArguments captured(kDevice, {2, 0, 5, 9, 1}, inputs);
   StepArguments called(kDevice, {2, 0, 5, 9, 1}, inputs);
   const Stream stream;
-  const Graph graph(stream,
-                    [&](cudaStream_t on) { check(captured.enqueue_flush(pool.pool(), flush.q0, on)); });
+  const Graph graph(stream, [&](cudaStream_t on) { check(captured.enqueue_flush(pool.pool(), flush.q0, on)); });
   const auto expect_the_same = [&] {
     graph.launch(stream.get());
     stream.wait();

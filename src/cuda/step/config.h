@@ -41,8 +41,8 @@ enum Tensor {
   kWindowWeight,
   kWindowGate,
   kLogDecay,
-  kFillCount,        // occupied entries; in place the counters
-  kTargetKey,        // rows of the new entry; in place those of the window
+  kFillCount,  // occupied entries; in place the counters
+  kTargetKey,  // rows of the new entry; in place those of the window
   kTargetUpdate,
   kTargetWeight,
   kTargetGate,

@@ -19,9 +19,7 @@ struct PairProducts {
   }
 };
 
-__device__ __forceinline__ float of_both_halves(float value) {
-  return value + __shfl_xor_sync(kFullWarp, value, 16);
-}
+__device__ __forceinline__ float of_both_halves(float value) { return value + __shfl_xor_sync(kFullWarp, value, 16); }
 
 // S kn and S qn of the thread's value channel; `scale` is its own.
 __device__ __forceinline__ float2 state_products(const SharedStorage& smem, const Place& place, float scale,

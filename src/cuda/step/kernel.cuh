@@ -39,9 +39,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   copy_window(smem, place, entries);
 
   // T1, T2
-  smem.value[thread] = make_float2(bfloat_of(token.value), scales.value);
   if (place.warp == 0) smem.beta = beta_of(bfloat_of(token.beta_input));
   const Gate gate = gate_of(arguments, token, scales);
+  smem.value[thread] = make_uint2(token.value, __float_as_uint(scales.value));
   float power;
   const Sides side = normalize(smem, place, token, gate, power);
   // T5 of the keys: nobody reads these rows, and what is written need not be kept.
@@ -61,10 +61,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   add_entries(smem, place, pair, pair_of_lanes(place, gate.decay), entries, weights.live);
   __syncthreads();
   finish_dots(smem, place, weights, arguments.rank);
-  const float2 value = smem.value[thread];
-  const float2 state = state_products(smem, place, value.y, weights.live, entries, arguments.rank);
+  const uint2 value = smem.value[thread];
+  const float2 state = state_products(smem, place, __uint_as_float(value.y), weights.live, entries, arguments.rank);
   // T4, T5
-  const float update = smem.beta * (value.x - state.x);
+  const float update = smem.beta * (bfloat_of(value.x) - state.x);
   const float output = fmaf(smem.dot[place.warp][kKeyQueryDot].x, update, state.y);
   write_value_rows(smem, place.value_channel, row, update, output);
   write_weight(smem, thread, entries, in_place);

@@ -11,14 +11,14 @@ namespace leapquant::cuda::step {
 constexpr float kNormFloor = 1e-6f;
 constexpr float kSoftplusLinear = 20.0f;
 constexpr float kLoudScale = 0x1p-80f;
-constexpr float kLoudSquare = 0x1p100f;  // a sum of squares that is not far from overflow, or beyond
+constexpr float kLoudSquare = 0x1p100f;                // a sum of squares that is not far from overflow, or beyond
 constexpr float kQueryLength = 0.088388347648318447f;  // 1 / sqrt(K)
 
 struct Gate {
-  float decay;            // en
-  float log_decay;        // pcum'
-  float state_decay;      // exp(pcum')
-  float code_scale;       // c = s_k / 127 exp(pcum')
+  float decay;        // en
+  float log_decay;    // pcum'
+  float state_decay;  // exp(pcum')
+  float code_scale;   // c = s_k / 127 exp(pcum')
 };
 
 __device__ __forceinline__ float log_gate(const StepArguments& arguments, const Token& token) {
@@ -78,8 +78,8 @@ __device__ __forceinline__ Norms norms_of(SharedStorage& smem, const Place& plac
   return Norms(smem);
 }
 
-// kn and qn, and the power of two that brings the largest |c| to one. Rows so loud that their squares might overflow are
-// scaled and summed again; NaN counts as loud.
+// kn and qn, and the power of two that brings the largest |c| to one. Rows so loud that their squares might overflow
+// are scaled and summed again; NaN counts as loud.
 __device__ __forceinline__ Sides normalize(SharedStorage& smem, const Place& place, const Token& token,
                                            const Gate& gate, float& power) {
   float key = bfloat_of(token.key);

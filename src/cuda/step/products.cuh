@@ -2,11 +2,11 @@
 //
 // T3 over the codes: one pass on the tensor cores serves both sides.
 //
-// The inner index of a product may run over the keys in any order as long as both operands agree: a lane's 16 codes of a
-// row are its share of the products as they lie in memory. The thin operand, x = 2^n c kn and 2^n c qn with |x| < 2, is
-// a number of 61 bits whose digits are bytes: products of bytes are exact, and the codes need no conversion. That leaves
-// a relative error of 2^-19 at most down to |x| = 2^-42. A program with anything smaller, other than zero, or not finite
-// takes three bfloats for each x, which have its whole range; its codes then become bfloats, exactly.
+// The inner index of a product may run over the keys in any order as long as both operands agree: a lane's 16 codes of
+// a row are its share of the products as they lie in memory. The thin operand, x = 2^n c kn and 2^n c qn with |x| < 2,
+// is a number of 61 bits whose digits are bytes: products of bytes are exact, and the codes need no conversion. That
+// leaves a relative error of 2^-19 at most down to |x| = 2^-42. A program with anything smaller, other than zero, or
+// not finite takes three bfloats for each x, which have its whole range; its codes then become bfloats, exactly.
 #pragma once
 
 #include "cuda/step/dots.cuh"
@@ -24,8 +24,8 @@ __device__ __forceinline__ uint32_t digits_of(int32_t number) {
   return (static_cast<uint32_t>(number) + kMiddle) ^ kMiddle;
 }
 
-// Where the digits of a key lie: those of its side `half`, of the first word, the least digit. The others follow every 64
-// bytes, those of the second word 4 bytes behind.
+// Where the digits of a key lie: those of its side `half`, of the first word, the least digit. The others follow every
+// 64 bytes, those of the second word 4 bytes behind.
 __device__ __forceinline__ uint32_t digit_offset(uint32_t key, uint32_t half) {
   const uint32_t t = key / 16 % 4;  // the lane of four that has this key's codes
   const uint32_t block = key / 64 * 2 + key / 8 % 2;
@@ -117,7 +117,8 @@ __device__ __forceinline__ void multiply_digits(SharedStorage& smem, const Place
   // Over the four digits. Each of their lanes gets two neighbouring channels.
   reduce_digits(value, place.lane);
   const float scale = place.g < 4 ? 1.0f : 1.0f / kQueryBoost;
-  float2& product = *reinterpret_cast<float2*>(&smem.product[place.g / 4][32 * place.warp + 8 * (place.g % 4) + 2 * place.t]);
+  float2& product =
+      *reinterpret_cast<float2*>(&smem.product[place.g / 4][32 * place.warp + 8 * (place.g % 4) + 2 * place.t]);
   product = make_float2(value[0] * scale * inverse_power, value[1] * scale * inverse_power);
   __syncwarp();
 }

@@ -8,10 +8,10 @@
 
 namespace leapquant::cuda::step {
 
-// The thin operand of the products with the codes, x of each side, in one of two forms. As signed bytes, the digits of a
-// number of 61 bits: 16 rows, of the two words of each side four digits each. They lie as lanes multiply them: 16 bytes a
-// lane for every 32 keys, in blocks that are padded by eight banks, their sides by sixteen. As bfloats hi, mid and lo,
-// which have the range of x: a row of K each, padded by four banks.
+// The thin operand of the products with the codes, x of each side, in one of two forms. As signed bytes, the digits of
+// a number of 61 bits: 16 rows, of the two words of each side four digits each. They lie as lanes multiply them: 16
+// bytes a lane for every 32 keys, in blocks that are padded by eight banks, their sides by sixteen. As bfloats hi, mid
+// and lo, which have the range of x: a row of K each, padded by four banks.
 inline constexpr int kDigits = 4;
 inline constexpr uint32_t kDigitSide = 16 * 16 + 64;
 inline constexpr uint32_t kDigitBlock = kSides * kDigitSide + 32;
@@ -37,11 +37,11 @@ struct alignas(16) SharedStorage {
     char digits[kDim / 32 * kDigitBlock];
     uint16_t terms[kSides][kTerms][kTermRow];  // written once the digits are known not to be read
   };
-  float4 norm_part[kWarps];       // by warp: sums of kx^2 and qx^2, max |c|
+  float4 norm_part[kWarps];        // by warp: sums of kx^2 and qx^2, max |c|
   float2 dot_part[kWarps][kDots];  // by warp; x: with kn, y: with qn
   float2 dot[kWarps][kDots];       // their sums, a copy a warp
   float product[kSides][kDim];     // codes x thin, by value channel
-  float2 value[kDim];              // a thread's own between its arrival and its use: v and s_v
+  uint2 value[kDim];               // a thread's own between its arrival and its use: bits of v and of s_v
   float beta;
   char* address[kTensorCount];  // of the program's tensors
 };
@@ -78,8 +78,9 @@ struct Place {
   __device__ __forceinline__ uint32_t pair_of(const uint16_t (&row)[kDim]) const {
     return *reinterpret_cast<const uint32_t*>(reinterpret_cast<const char*>(row) + pair_byte);
   }
-  // The lane's pair in the row of the entry of age `first`; further rows lie in front of it, an entry's age each. Of ages
-  // beyond the occupied entries it is something else in shared memory (up to kPassEntries rows are in front of a window's).
+  // The lane's pair in the row of the entry of age `first`; further rows lie in front of it, an entry's age each. Of
+  // ages beyond the occupied entries it is something else in shared memory (up to kPassEntries rows are in front of a
+  // window's).
   __device__ __forceinline__ const char* pairs_from(const uint16_t (&rows)[kEntries][kDim], uint32_t first,
                                                     uint32_t entries) const {
     const int row = static_cast<int>(entries) - 1 - static_cast<int>(first);
