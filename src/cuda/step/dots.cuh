@@ -49,6 +49,7 @@ __device__ __forceinline__ void write_dots(SharedStorage& smem, const Place& pla
   if (lane % kLanes == 0) reinterpret_cast<float*>(&smem.dot_part[place.warp][first])[lane / kLanes] = sum;
 }
 
+// Beyond the rank rows hold anything, and so do their dot products, which nobody reads.
 __device__ __forceinline__ void add_factors(SharedStorage& smem, const Place& place, const PairSides& side,
                                             float2 state_decay, uint32_t rank) {
   const PairSides decayed(side, state_decay);
@@ -58,8 +59,7 @@ __device__ __forceinline__ void add_factors(SharedStorage& smem, const Place& pl
     float value[kSides * kOwnFactors];
 #pragma unroll
     for (uint32_t i = 0; i < kOwnFactors; ++i) {
-      const uint32_t factor = first + i < rank ? place.pair_of(smem.key_factor[first + i]) : 0;
-      dot_pair(unpack_half(factor), decayed, value + kSides * i);
+      dot_pair(unpack_half(place.pair_of(smem.key_factor[first + i])), decayed, value + kSides * i);
     }
     write_dots(smem, place, kFirstFactorDot + first, value);
   }
