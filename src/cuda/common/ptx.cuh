@@ -28,10 +28,10 @@ template <int kGroups>
 __device__ __forceinline__ void wait_for_copy_groups() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
-// What is read once, and not written meanwhile, past the first cache.
-__device__ __forceinline__ uint4 load_streaming16(const void* gmem) {
+// What nobody writes meanwhile. Stays where it is among the copies.
+__device__ __forceinline__ uint4 load_constant16(const void* gmem) {
   uint4 value;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];"
                : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
                : "l"(gmem));
   return value;

@@ -35,7 +35,8 @@ struct Token {
   }
 };
 
-// Codes as a lane multiplies them: rows 32 warp + 8 i + g, keys 64 c + 16 t ... 64 c + 16 t + 15.
+// Codes as a lane multiplies them: rows 32 warp + 8 i + g, keys 64 c + 16 t ... 64 c + 16 t + 15. A load takes half of
+// each row's line; the first cache keeps the other half for the next.
 struct Codes {
   uint4 of[4][2];  // [i][c]
 
@@ -44,7 +45,7 @@ struct Codes {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
 #pragma unroll
-      for (int c = 0; c < 2; ++c) of[i][c] = load_streaming16(first + i * 8 * kDim + 64 * c);
+      for (int c = 0; c < 2; ++c) of[i][c] = load_constant16(first + i * 8 * kDim + 64 * c);
     }
   }
 };
