@@ -89,23 +89,73 @@ Json result_json(const FlushResult& result) {
   return json;
 }
 
+Json result_json(const StepResult& result) {
+  const StepCase& step_case = result.step_case;
+  Json json = {{"op", step_op_name(step_case.op)},
+               {"gate", step_case.geometry.gate == LQ_GATE_KDA ? "kda" : "gdn"},
+               {"batch", step_case.batch},
+               {"heads", step_case.geometry.num_heads},
+               {"rank", step_case.geometry.rank},
+               {"layout", step_case.layout == LQ_LAYOUT_PADDED ? "padded" : "compact"},
+               {"programs", result.timing.programs},
+               {"median_us", result.timing.us.median},
+               {"min_us", result.timing.us.min},
+               {"max_us", result.timing.us.max},
+               {"step_bytes", result.timing.step_bytes},
+               {"fraction_of_limit", result.fraction_of_limit()},
+               {"step_stream_us", result.step_stream_us}};
+  if (step_case.op == StepOp::kStep) {
+    json["fill"] = step_case.fill;
+  } else {
+    json["flush_bytes"] = result.timing.flush_bytes;
+    json["flush_stream_us"] = result.flush_stream_us;
+  }
+  return json;
+}
+
+// The best of the streams of the steps: each result is held against the one of its own size.
+Json gpu_limits_json(const StepRecord& record) {
+  double bytes_per_s = 0;
+  for (const StepResult& result : record.results) {
+    bytes_per_s = std::max(bytes_per_s, static_cast<double>(result.timing.step_bytes) / (result.step_stream_us * 1e-6));
+  }
+  return {{"read_bytes_per_s", bytes_per_s}, {"last_level_cache_bytes", record.gpu->l2_cache_bytes}};
+}
+
+Json head_json(const RecordHead& record) {
+  Json json = {{"backend", record.backend}, {"target", record.target}, {"device", record.device},
+               {"commit", LQ_COMMIT},       {"date", record.date},     {"command", record.command}};
+  if (record.gpu) json["gpu"] = gpu_json(*record.gpu);
+  return json;
+}
+
+template <class Result>
+Json results_json(const std::vector<Result>& results) {
+  Json list = Json::array();
+  for (const Result& result : results) list.push_back(result_json(result));
+  return list;
+}
+
 }  // namespace
 
-FlushRecord begin_record() {
-  FlushRecord record;
+RecordHead begin_record() {
+  RecordHead record;
   record.date = utc_time();
   record.command = command_line();
   return record;
 }
 
 nlohmann::ordered_json to_json(const FlushRecord& record) {
-  Json results = Json::array();
-  for (const FlushResult& result : record.results) results.push_back(result_json(result));
-  Json json = {{"backend", record.backend}, {"target", record.target}, {"device", record.device},
-               {"commit", LQ_COMMIT},       {"date", record.date},     {"command", record.command}};
-  if (record.gpu) json["gpu"] = gpu_json(*record.gpu);
+  Json json = head_json(record);
   json["limits"] = record.gpu ? gpu_limits_json(record) : host_limits_json(record);
-  json["results"] = results;
+  json["results"] = results_json(record.results);
+  return json;
+}
+
+nlohmann::ordered_json to_json(const StepRecord& record) {
+  Json json = head_json(record);
+  json["limits"] = gpu_limits_json(record);
+  json["results"] = results_json(record.results);
   return json;
 }
 

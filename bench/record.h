@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bench/flush_bench.h"
+#include "bench/step_bench.h"
 
 namespace leapquant::bench {
 
@@ -26,20 +27,29 @@ struct FlushResult {
   double fraction_of_limit() const { return timing.due_programs == 0 ? 0.0 : limit.us() / timing.us.median; }
 };
 
-struct FlushRecord {
+// What every record says of its run.
+struct RecordHead {
   std::string date;     // UTC, when the run began
   std::string command;  // how the program was called
   std::string backend;
   std::string target;
   std::string device;
   std::optional<GpuDescription> gpu;
+};
+
+struct FlushRecord : RecordHead {
   std::vector<std::pair<int32_t, Limits>> limits;  // by thread count; none on a GPU
   std::vector<FlushResult> results;
 };
 
-// A record of this moment and this process.
-FlushRecord begin_record();
+struct StepRecord : RecordHead {
+  std::vector<StepResult> results;
+};
+
+// The head of a record of this moment and this process.
+RecordHead begin_record();
 
 nlohmann::ordered_json to_json(const FlushRecord& record);
+nlohmann::ordered_json to_json(const StepRecord& record);
 
 }  // namespace leapquant::bench

@@ -62,6 +62,11 @@ void run_on_host(const FlushRuns& runs, const Report& progress, FlushRecord& rec
 
 #if LQ_WITH_CUDA
 
+void describe(const Context& context, RecordHead& record) {
+  record.gpu = describe_gpu(context.info().device.index);
+  record.device = record.gpu->name;
+}
+
 FlushResult run_on_gpu(const Context& context, const FlushCase& flush_case) {
   FlushResult result{.flush_case = flush_case, .timing = time_flush_on_gpu(context, flush_case)};
   result.stream.emplace();
@@ -72,10 +77,31 @@ FlushResult run_on_gpu(const Context& context, const FlushCase& flush_case) {
 
 void run_on_gpu(const FlushRuns& runs, const Report& progress, FlushRecord& record) {
   const Context context(runs.backend);
-  record.gpu = describe_gpu(context.info().device.index);
-  record.device = record.gpu->name;
+  describe(context, record);
   for (const FlushCase& flush_case : runs.cases) {
     record.results.push_back(run_on_gpu(context, flush_case));
+    progress(static_cast<double>(record.results.size()) / static_cast<double>(runs.cases.size()));
+  }
+}
+
+// A step is held against a stream of its bytes that is only read; of the flushes in a cycle, each token has its share
+// of a stream that copies.
+StepResult run_on_gpu(const Context& context, const StepCase& step_case) {
+  const int32_t device = context.info().device.index;
+  StepResult result{.step_case = step_case, .timing = time_step_on_gpu(context, step_case)};
+  result.step_stream_us = time_read_on_gpu(device, result.timing.step_bytes);
+  if (step_case.op == StepOp::kCycle) {
+    const int64_t window = step_case.geometry.window;
+    result.flush_stream_us =
+        time_stream_on_gpu(device, result.timing.flush_bytes * window).us() / static_cast<double>(window);
+  }
+  return result;
+}
+
+void run_on_gpu(const Context& context, const StepRuns& runs, const Report& progress, StepRecord& record) {
+  describe(context, record);
+  for (const StepCase& step_case : runs.cases) {
+    record.results.push_back(run_on_gpu(context, step_case));
     progress(static_cast<double>(record.results.size()) / static_cast<double>(runs.cases.size()));
   }
 }
@@ -84,13 +110,15 @@ void run_on_gpu(const FlushRuns& runs, const Report& progress, FlushRecord& reco
 
 // Unreachable: such a build has no backend with tensors on a device.
 void run_on_gpu(const FlushRuns& /*runs*/, const Report& /*progress*/, FlushRecord& /*record*/) {}
+void run_on_gpu(const Context& /*context*/, const StepRuns& /*runs*/, const Report& /*progress*/,
+                StepRecord& /*record*/) {}
 
 #endif
 
 }  // namespace
 
 FlushRecord run_flushes(const FlushRuns& wanted, const Report& progress) {
-  FlushRecord record = begin_record();
+  FlushRecord record{begin_record(), {}, {}};
   FlushRuns runs = wanted;
   bool on_gpu = false;
   {
@@ -109,6 +137,19 @@ FlushRecord run_flushes(const FlushRuns& wanted, const Report& progress) {
   } else {
     run_on_host(runs, progress, record);
   }
+  return record;
+}
+
+StepRecord run_steps(const StepRuns& runs, const Report& progress) {
+  StepRecord record{begin_record(), {}};
+  const Context context(runs.backend);
+  record.backend = context.info().backend;
+  record.target = context.info().target;
+  if (context.info().device.type != LQ_DEVICE_CUDA) {
+    throw Error(LQ_INVALID_ARGUMENT, "bench: steps are timed on a GPU, backend '" + record.backend + "' is none");
+  }
+  for (const StepCase& step_case : runs.cases) context.require(step_case.geometry);
+  run_on_gpu(context, runs, progress, record);
   return record;
 }
 

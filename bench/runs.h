@@ -21,4 +21,10 @@ struct FlushRuns {
 // 1].
 FlushRecord run_flushes(const FlushRuns& runs, const std::function<void(double)>& progress);
 
+struct StepRuns {
+  std::string backend;  // one on a GPU
+  std::vector<StepCase> cases;
+};
+StepRecord run_steps(const StepRuns& runs, const std::function<void(double)>& progress);
+
 }  // namespace leapquant::bench

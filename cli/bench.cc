@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// leapquant bench: time the in-place flush against the machine's limits, measured in the same run.
+// leapquant bench: time the in-place flush and step against the machine's limits, measured in the same run.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -19,6 +19,7 @@ namespace {
 
 struct BenchOptions {
   std::string backend;
+  std::string op = "flush";
   std::string gate = "kda";
   std::vector<int64_t> batches;  // empty: see default_batches
   int64_t programs = 0;          // not 0: the batches that make up so many, whatever the heads
@@ -65,44 +66,78 @@ std::vector<int64_t> batches_of(const BenchOptions& options, const Geometry& geo
   return batches_or(options.definition, options.batches.empty() ? default_batches(options.backend) : options.batches);
 }
 
-std::vector<bench::FlushCase> cases_of(const BenchOptions& options) {
-  std::vector<bench::FlushCase> cases;
+// Calls add(geometry, batch, layout) for all that the options name.
+template <class Add>
+void for_each_pool(const BenchOptions& options, const Add& add) {
   for (const Geometry& geometry : geometries_of(options)) {
     for (const int64_t batch : batches_of(options, geometry)) {
       for (const std::string& layout : options.layouts) {
-        for (const std::string& due : options.due) {
-          cases.push_back({.geometry = judge::public_geometry(geometry),
-                           .layout = layout == "padded" ? LQ_LAYOUT_PADDED : LQ_LAYOUT_COMPACT,
-                           .batch = batch,
-                           .due = parse_due(due)});
-        }
+        add(judge::public_geometry(geometry), batch, layout == "padded" ? LQ_LAYOUT_PADDED : LQ_LAYOUT_COMPACT);
       }
     }
   }
+}
+
+std::vector<bench::FlushCase> flush_cases_of(const BenchOptions& options) {
+  std::vector<bench::FlushCase> cases;
+  for_each_pool(options, [&](const lq_geometry& geometry, int64_t batch, lq_layout layout) {
+    for (const std::string& due : options.due) {
+      cases.push_back({.geometry = geometry, .layout = layout, .batch = batch, .due = parse_due(due)});
+    }
+  });
   return cases;
+}
+
+// A step of half-full windows, and a whole cycle of steps and flushes.
+std::vector<bench::StepCase> step_cases_of(const BenchOptions& options) {
+  std::vector<bench::StepCase> cases;
+  for_each_pool(options, [&](const lq_geometry& geometry, int64_t batch, lq_layout layout) {
+    for (const bench::StepOp op : {bench::StepOp::kStep, bench::StepOp::kCycle}) {
+      cases.push_back({.geometry = geometry, .layout = layout, .batch = batch, .op = op, .fill = geometry.window / 2});
+    }
+  });
+  return cases;
+}
+
+template <class Record>
+void show(const BenchOptions& options, const Record& record) {
+  if (options.json != "-") print_speed_table(record);  // stdout holds one of the two
+  if (!options.json.empty()) write_json(options.json, bench::to_json(record));
+}
+
+void bench_step(const BenchOptions& options) {
+  bench::StepRecord record;
+  {
+    Progress progress("bench");
+    record = bench::run_steps({options.backend, step_cases_of(options)},
+                              [&](double share) { progress.update(share, "step"); });
+  }
+  show(options, record);
 }
 
 void bench_flush(const BenchOptions& options) {
   bench::FlushRecord record;
   {
     Progress progress("bench");
-    record = bench::run_flushes({options.backend, options.threads, cases_of(options)},
+    record = bench::run_flushes({options.backend, options.threads, flush_cases_of(options)},
                                 [&](double share) { progress.update(share, "flush"); });
   }
-  if (options.json != "-") print_speed_table(record);  // stdout holds one of the two
-  if (!options.json.empty()) write_json(options.json, bench::to_json(record));
+  show(options, record);
 }
 
 constexpr const char* kFooter = R"(
 On a CPU, "of madds" and "of bytes" are the shares of the measured limits: the products' multiply-adds, and the bytes of
 the due programs when the pool is larger than the last-level cache. On a GPU, times are device times inside a CUDA graph
 with nothing in the L2 cache, and "of stream" is the time to copy as many bytes, measured alike, over that of the flush.
+Steps are timed on a GPU: one of half-full windows, against the time to read as many bytes, and a token of a whole
+cycle, in which every program steps and a sixteenth of them is flushed.
 
 Examples:
   leapquant bench
   leapquant bench --batch 512 --due all --threads 1,2 --json flush.json
   leapquant bench --definition definition.json --workloads workloads.jsonl
   leapquant bench --backend cuda --json cuda.json
+  leapquant bench --backend cuda --op step
   leapquant bench --programs 8192 --heads 8,12,32 --rank 1,2,4,8 --layout compact,padded --due all
   LQ_CPU_TARGET=avx2 leapquant bench --batch 4 --due all)";
 
@@ -110,8 +145,11 @@ Examples:
 
 void register_bench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
-  CLI::App* const command = app.add_subcommand("bench", "Time the flush against the machine's limits");
+  CLI::App* const command = app.add_subcommand("bench", "Time the flush or the step against the machine's limits");
   command->add_option("--backend", options->backend, "Backend; default: the build's first");
+  command->add_option("--op", options->op, "What is timed: flush, step")
+      ->check(CLI::IsMember({"flush", "step"}))
+      ->capture_default_str();
   CLI::Option* const batch =
       command
           ->add_option("--batch", options->batches,
@@ -151,7 +189,7 @@ void register_bench(CLI::App& app) {
   command->add_option("--json", options->json,
                       "Write the record to this file; - for the standard output, without the table");
   command->footer(kFooter);
-  command->callback([options] { bench_flush(*options); });
+  command->callback([options] { options->op == "step" ? bench_step(*options) : bench_flush(*options); });
 }
 
 }  // namespace leapquant::cli

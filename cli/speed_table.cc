@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <string>
+
 namespace leapquant::cli {
 namespace {
 
@@ -19,16 +21,15 @@ void print_host(const bench::FlushRecord& record) {
 void print_gpu(const bench::GpuDescription& gpu) {
   fmt::print("{} multiprocessors, peak clocks {} MHz and {} MHz (memory); driver {}, CUDA {}\n", gpu.multiprocessors,
              gpu.sm_clock_mhz, gpu.memory_clock_mhz, gpu.driver, gpu.cuda_runtime);
-  fmt::print(
-      "device time of one flush of eight in a graph, each on slots of its own; the limit is a copy of its bytes\n");
 }
+
+const char* layout_text(lq_layout layout) { return layout == LQ_LAYOUT_PADDED ? "padded" : "compact"; }
 
 void print_case(const bench::FlushResult& result) {
   const bench::FlushCase& c = result.flush_case;
   const bench::Spread& us = result.timing.us;
   fmt::print("{:>5} {:>5} {:>4} {:>7} {:>4} {:>7} | {:>11.1f} {:>11.1f} {:>11.1f} | ", c.batch, c.geometry.num_heads,
-             c.geometry.rank, c.layout == LQ_LAYOUT_PADDED ? "padded" : "compact", bench::due_name(c.due),
-             result.threads, us.median, us.min, us.max);
+             c.geometry.rank, layout_text(c.layout), bench::due_name(c.due), result.threads, us.median, us.min, us.max);
 }
 
 double us_per_program(const bench::FlushTiming& timing) {
@@ -63,12 +64,28 @@ void print_gpu_figures(const bench::FlushResult& result) {
              gigabytes_per_s(timing), result.stream->us(), result.fraction_of_limit() * 100);
 }
 
+void print_case(const bench::StepResult& result) {
+  const bench::StepCase& c = result.step_case;
+  const bench::StepTiming& timing = result.timing;
+  const bool cycle = c.op == bench::StepOp::kCycle;
+  fmt::print(
+      "{:>5} {:>5} {:>4} {:>7} {:>5} {:>5} | {:>9.2f} {:>9.2f} {:>9.2f} | {:>10.3f} {:>7.0f} {:>9.2f} {:>9} {:>7.1f} "
+      "%\n",
+      c.batch, c.geometry.num_heads, c.geometry.rank, layout_text(c.layout), bench::step_op_name(c.op),
+      cycle ? "all" : std::to_string(c.fill), timing.us.median, timing.us.min, timing.us.max,
+      1e3 * timing.us.median / static_cast<double>(timing.programs),
+      static_cast<double>(timing.step_bytes + timing.flush_bytes) / timing.us.median * 1e-3, result.step_stream_us,
+      cycle ? fmt::format("{:.2f}", result.flush_stream_us) : "-", result.fraction_of_limit() * 100);
+}
+
 }  // namespace
 
 void print_speed_table(const bench::FlushRecord& record) {
   fmt::print("backend {}, {}, on {}\n", record.backend, record.target, record.device);
   if (record.gpu) {
     print_gpu(*record.gpu);
+    fmt::print(
+        "device time of one flush of eight in a graph, each on slots of its own; the limit is a copy of its bytes\n");
   } else {
     print_host(record);
   }
@@ -87,6 +104,19 @@ void print_speed_table(const bench::FlushRecord& record) {
       print_host_figures(result);
     }
   }
+}
+
+void print_speed_table(const bench::StepRecord& record) {
+  fmt::print("backend {}, {}, on {}\n", record.backend, record.target, record.device);
+  print_gpu(*record.gpu);
+  fmt::print(
+      "device time of one call of eight in a graph, each on slots of its own; step: every window at the same fill; "
+      "cycle: a token of step and flush, all fills alike. The limit is to read the bytes of the step, and to copy "
+      "those of the flushes\n");
+  fmt::print("\n{:>5} {:>5} {:>4} {:>7} {:>5} {:>5} | {:>9} {:>9} {:>9} | {:>10} {:>7} {:>9} {:>9} {:>9}\n", "batch",
+             "heads", "rank", "layout", "op", "fill", "median us", "min us", "max us", "ns/program", "GB/s", "read us",
+             "copy us", "of limit");
+  for (const bench::StepResult& result : record.results) print_case(result);
 }
 
 }  // namespace leapquant::cli

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The speed table that `bench` and `report` print.
+// The speed tables that `bench` and `report` print.
 #pragma once
 
 #include "bench/record.h"
@@ -8,5 +8,6 @@
 namespace leapquant::cli {
 
 void print_speed_table(const bench::FlushRecord& record);
+void print_speed_table(const bench::StepRecord& record);
 
 }  // namespace leapquant::cli

@@ -11,7 +11,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DOCUMENTS = ("docs/performance.md", "docs/performance-cuda.md", "docs/python.md")
+DOCUMENTS = ("docs/performance.md", "docs/performance-cuda.md", "docs/performance-cuda-step.md", "docs/python.md")
 RESULTS = ROOT / "bench" / "results"
 BLOCK = re.compile(r"(<!-- table (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -198,6 +198,39 @@ def python_table(record):
     ]
 
 
+# ---- step ------------------------------------------------------------------------------------------------------------
+
+
+def step_row(batch, by_op):
+    step, cycle = (by_op.get(op) for op in ("step", "cycle"))
+    limit = cycle and cycle["step_stream_us"] + cycle["flush_stream_us"]
+    return [
+        str(batch),
+        f"{step['step_stream_us']:.1f}" if step else "-",
+        microseconds(step),
+        percent(step["fraction_of_limit"], 1) if step else "-",
+        f"{limit:.1f}" if cycle else "-",
+        microseconds(cycle),
+        percent(cycle["fraction_of_limit"], 1) if cycle else "-",
+    ]
+
+
+def step_table(record):
+    """One row a batch, for one geometry and layout."""
+    results = record["results"]
+    heads, rank, layout = (only(results, key) for key in ("heads", "rank", "layout"))
+    batches = {}
+    for result in results:
+        batches.setdefault(result["batch"], {})[result["op"]] = result
+    titles = ["batch", "stream, us", "step, us", "of the stream"]
+    titles += ["streams of a token, us", "token of the cycle, us", "of the streams"]
+    return [
+        cuda_line(record, f"{heads} heads, rank {rank}, {layout} layout."),
+        "",
+        *table(titles, [step_row(batch, by_op) for batch, by_op in batches.items()]),
+    ]
+
+
 TABLES = {
     "cpu-kda-flush": cpu_table,
     "cuda-kda-flush": cuda_table,
@@ -205,6 +238,7 @@ TABLES = {
     "python-compare-cpu": python_table,
     "python-compare-cuda": python_table,
     "python-judge-cuda": judge_table,
+    "cuda-kda-step": step_table,
 }
 
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Times the in-place flush of a pool in the memory of a GPU, and the copy of as many bytes that is its limit.
+// Times in-place flushes and steps of a pool in the memory of a GPU, and the streams of as many bytes that are their
+// limits.
 #pragma once
 
 #include "bench/flush_bench.h"
 #include "bench/limits.h"
+#include "bench/step_bench.h"
 
 namespace leapquant::bench {
 
@@ -12,6 +14,13 @@ namespace leapquant::bench {
 // each finds its data outside the L2 cache. Windows are put back between the replays, so that each does the same work.
 // Programs, bytes and time are those of one flush: where the due programs are drawn, the mean of the eight.
 FlushTiming time_flush_on_gpu(const Context& context, const FlushCase& flush_case);
+
+// The same of one step, or of one token of a cycle, which is as many rounds of the eight sets as a window has entries.
+// Counters and log-decays are put back between the replays.
+StepTiming time_step_on_gpu(const Context& context, const StepCase& step_case);
+
+// Microseconds of a stream, in a graph like that of the steps, that reads `bytes`.
+double time_read_on_gpu(int32_t device, int64_t bytes);
 
 // Times copies, in a graph like that of the flushes, that read half of `bytes` and write as many.
 StreamTiming time_stream_on_gpu(int32_t device, int64_t bytes);

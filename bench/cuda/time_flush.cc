@@ -6,11 +6,10 @@
 #include <vector>
 
 #include "bench/cuda/gpu_bench.h"
+#include "bench/cuda/pool_fill.h"
 #include "bench/cuda/timed_graph.h"
 #include "device/cuda_check.h"
 #include "device/memory.h"
-#include "judge/pool_io.h"
-#include "judge/verify.h"
 
 namespace leapquant::bench {
 namespace {
@@ -18,58 +17,6 @@ namespace {
 using device::check_cuda;
 using device::CudaMemory;
 using device::tensor_bytes;
-
-constexpr int64_t kDistinctItems = kSets;  // the pool repeats the programs of this many sequences
-
-template <class T>
-CudaMemory uploaded(int32_t device, const std::vector<T>& values) {
-  CudaMemory memory(device, values.size() * sizeof(T));
-  memory.upload(values.data());
-  return memory;
-}
-
-// One tensor's part of the slots from slot 1 on, one after another.
-struct SlotParts {
-  char* first;
-  size_t bytes;  // of a slot
-};
-
-// The parts of all tensors that a flush reads, apart from the counters.
-std::vector<SlotParts> slot_parts(const lq_pool_tensors& pool) {
-  const auto parts = [](const lq_tensor& tensor, size_t bytes) {
-    return SlotParts{static_cast<char*>(tensor.data) + bytes, bytes};
-  };
-  std::vector<SlotParts> result = {parts(pool.codes, static_cast<size_t>(pool.codes.strides[0]))};  // int8
-  for (const lq_tensor* window : {&pool.kbuf, &pool.ubuf, &pool.w, &pool.gbuf, &pool.pcum, &pool.p}) {
-    if (window->data == nullptr) continue;  // of the other gate
-    result.push_back(parts(*window, tensor_bytes(*window) / static_cast<size_t>(window->shape[0])));
-  }
-  return result;
-}
-
-// Fills `slots` slots with kDistinctItems of the host in turn: the first go up, and then what is filled is copied
-// behind itself.
-void fill(const SlotParts& to, const SlotParts& from, size_t slots) {
-  size_t filled = std::min<size_t>(slots, kDistinctItems);
-  check_cuda(cudaMemcpy(to.first, from.first, filled * from.bytes, cudaMemcpyHostToDevice), "filling a pool");
-  while (filled < slots) {
-    const size_t next = std::min(filled, slots - filled);
-    check_cuda(cudaMemcpy(to.first + filled * to.bytes, to.first, next * to.bytes, cudaMemcpyDeviceToDevice),
-               "filling a pool");
-    filled += next;
-  }
-}
-
-void fill_slots(const Pool& pool, lq_layout layout, const judge::FlushInputs& inputs) {
-  const Context host;
-  const Pool model(host, judge::public_geometry(inputs.geometry), kDistinctItems + 1, layout);
-  const lq_pool_tensors tensors = model.tensors();
-  for (int64_t item = 0; item < kDistinctItems; ++item) judge::write_slot(tensors, item + 1, inputs, item);
-  const std::vector<SlotParts> from = slot_parts(tensors);
-  const std::vector<SlotParts> to = slot_parts(pool.tensors());
-  const auto slots = static_cast<size_t>(pool.tensors().hcnt.shape[0] - 1);
-  for (size_t i = 0; i < to.size(); ++i) fill(to[i], from[i], slots);
-}
 
 // How many programs are due: in all sets, and in those whose time is measured, which come first.
 struct DuePrograms {
@@ -131,7 +78,7 @@ FlushTiming time_flush_on_gpu(const Context& context, const FlushCase& flush_cas
   const lq_device place = context.info().device;
   const judge::FlushInputs inputs = bench_inputs(geometry, kDistinctItems);
   const Pool pool(context, geometry, kAllSets * flush_case.batch + 1, flush_case.layout);
-  fill_slots(pool, flush_case.layout, inputs);
+  fill_slots(pool, flush_case.layout, inputs.checkpoint, inputs.window);
   const DuePrograms due = set_counters(pool.tensors().hcnt, flush_case);
   const WindowBackup backup(place.index, pool.tensors());
 

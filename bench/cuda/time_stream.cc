@@ -38,4 +38,15 @@ StreamTiming time_stream_on_gpu(int32_t device, int64_t bytes) {
           })};
 }
 
+double time_read_on_gpu(int32_t device, int64_t bytes) {
+  const size_t size = std::max<size_t>(static_cast<size_t>(bytes) / 16 * 16, 16);
+  const size_t step = (size + kAlignment - 1) / kAlignment * kAlignment;
+  const device::CudaMemory zeros(device, kAllSets * step);
+  check_cuda(cudaMemset(zeros.data(), 0, zeros.bytes()), "filling device memory");
+  return median_us(device, [&](int set, cudaStream_t stream) {
+    check_cuda(launch_read(static_cast<char*>(zeros.data()) + static_cast<size_t>(set) * step, size, stream),
+               "reading");
+  });
+}
+
 }  // namespace leapquant::bench

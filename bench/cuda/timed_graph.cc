@@ -41,8 +41,9 @@ device::CudaMemory TimedGraph::sweep_memory(int32_t device) {
   return memory;
 }
 
-TimedGraph::TimedGraph(int32_t device, Call call)
+TimedGraph::TimedGraph(int32_t device, Call call, int rounds)
     : call_(std::move(call)),
+      rounds_(rounds),
       sweep_(sweep_memory(device)),
       stream_(make_stream()),
       begin_(make_event()),
@@ -51,7 +52,7 @@ TimedGraph::TimedGraph(int32_t device, Call call)
   call_(kWarmSet, stream_.get());  // loads its kernels, which a capture may not allow
   check_cuda(cudaStreamSynchronize(stream_.get()), "running a first call");
   check_cuda(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeGlobal), "capturing a graph");
-  for (int set = 0; set < kSets; ++set) call_(set, stream_.get());
+  for (int n = 0; n < rounds * kSets; ++n) call_(n % kSets, stream_.get());
   cudaGraph_t captured = nullptr;
   check_cuda(cudaStreamEndCapture(stream_.get(), &captured), "capturing a graph");
   const Owner<cudaGraph_t, cudaGraphDestroy> graph(captured);
@@ -72,7 +73,7 @@ double TimedGraph::replay(const Prepare& prepare) {
   check_cuda(cudaEventSynchronize(end_.get()), "running a graph");
   float milliseconds = 0;
   check_cuda(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()), "reading a time");
-  return 1e3 * milliseconds / kSets;
+  return 1e3 * milliseconds / (rounds_ * kSets);
 }
 
 Spread TimedGraph::time(const Prepare& prepare) {

@@ -26,8 +26,8 @@ class TimedGraph {
   using Call = std::function<void(int set, cudaStream_t stream)>;
   using Prepare = std::function<void(cudaStream_t stream)>;
 
-  // Captures kSets calls, after one that runs.
-  TimedGraph(int32_t device, Call call);
+  // Captures kSets calls, so many rounds of them, after one call that runs.
+  TimedGraph(int32_t device, Call call, int rounds = 1);
 
   // Microseconds of one call, over many replays of the graph. Before each, outside the measured time, come `prepare`
   // a sweep that leaves nothing of it in the L2 cache, and the call on the set kWarmSet.
@@ -45,6 +45,7 @@ class TimedGraph {
   double replay(const Prepare& prepare);
 
   Call call_;
+  int rounds_;
   device::CudaMemory sweep_;
   Owner<cudaStream_t, cudaStreamDestroy> stream_;
   Owner<cudaEvent_t, cudaEventDestroy> begin_;

@@ -251,9 +251,12 @@ typedef struct lq_step_result {
 /* Steps every program of a batch by one token, from `checkpoint` and the first h entries of `window`. What the rows
  * from h on hold is not looked at, and neither are the rows of an entry of weight 0, its gate aside.
  *
- *   h       int32 [B, H], may be strided: occupied entries, 0 to L - 1. A backend on host memory refuses any other.
+ *   h       int32 [B, H], may be strided: occupied entries, 0 to L - 1.
  *   params  NULL: LQ_STEP_PARAMS_DEFAULT.
  *   result  contiguous tensors that overlap no input and not one another.
+ *
+ * A backend on host memory refuses any other count of entries. On a device nobody looks before the call: all results of
+ * such a program are NaN.
  *
  * Checkpoint and window are strided as in lq_flush. B is taken from `codes` and is at least 1. Non-finite inputs of a
  * program make that program's results non-finite, and no other. Allocates and synchronises as lq_step_inplace does. A

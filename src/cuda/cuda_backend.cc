@@ -4,12 +4,16 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <utility>
 
+#include "cuda/common/arguments.h"
 #include "cuda/common/check.h"
 #include "cuda/flush/launch.h"
+#include "cuda/slots/arguments.h"
+#include "cuda/slots/launch.h"
+#include "cuda/step/arguments.h"
+#include "cuda/step/launch.h"
 #include "plan/backend.h"
 
 namespace leapquant::cuda {
@@ -17,7 +21,6 @@ namespace {
 
 constexpr char kName[] = "cuda";
 constexpr int kOldestArchitecture = 80;
-constexpr int64_t kAlignment = 16;  // of every tensor and stride: the kernel copies 16 bytes at a time
 
 // "sm_90", or nothing when device 0 is missing or too old.
 const char* target_names() {
@@ -34,12 +37,6 @@ const char* target_names() {
 }
 
 cudaStream_t as_stream(void* stream) { return static_cast<cudaStream_t>(stream); }
-
-template <class T>
-ProgramBytes in_bytes(const Strided<T>& tensor) {
-  constexpr int64_t kSize = sizeof(T);
-  return {reinterpret_cast<char*>(tensor.base), tensor.item_stride * kSize, tensor.head_stride * kSize};
-}
 
 // Counters can be read several at once when they are dense, at a multiple of 16 bytes.
 int32_t counter_unit(const FlushPlan& plan) {
@@ -74,29 +71,31 @@ FlushArguments arguments_of(const FlushPlan& plan) {
            plan.in_place ? plan.due.errors->first_position : nullptr}};
 }
 
-// Every program of a tensor must begin at a multiple of 16 bytes. Strides over a single program don't matter.
-Status check_alignment(const FlushPlan& plan, const FlushArguments& arguments) {
+Status check_flush_alignment(const FlushPlan& plan, const FlushArguments& arguments) {
   constexpr const char* kNames[kTensorCount] = {"codes",        "s_k",        "s_v",        "u",        "q",
                                                 "kbuf",         "ubuf",       "w",          "gbuf",     "pcum",
                                                 "result.codes", "result.s_k", "result.s_v", "result.u", "result.q"};
   int64_t rows[kTensorCount] = {};
-  rows[kKeyFactor] = arguments.key_factor_row;
-  rows[kValueFactor] = arguments.value_factor_row;
-  rows[kTargetKeyFactor] = arguments.target_key_factor_row;
-  rows[kTargetValueFactor] = arguments.target_value_factor_row;
-  const int64_t items = plan.in_place ? plan.due.num_slots : plan.batch;
+  if (plan.geometry.rank > 1) {
+    rows[kKeyFactor] = arguments.key_factor_row;
+    rows[kValueFactor] = arguments.value_factor_row;
+    rows[kTargetKeyFactor] = arguments.target_key_factor_row;
+    rows[kTargetValueFactor] = arguments.target_value_factor_row;
+  }
+  const ProgramCounts counts{plan.in_place ? plan.due.num_slots : plan.batch, plan.geometry.num_heads};
   for (int i = 0; i < kTensorCount; ++i) {
     if (i == kCheckpointDecay && arguments.decay == Decay::kByHead) continue;  // a number a program
-    const ProgramBytes& tensor = arguments.tensor[i];
-    int64_t misaligned = static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.base) % kAlignment);
-    if (items > 1) misaligned |= tensor.item_stride % kAlignment;
-    if (plan.geometry.num_heads > 1) misaligned |= tensor.head_stride % kAlignment;
-    if (plan.geometry.rank > 1) misaligned |= rows[i] % kAlignment;
-    if (misaligned == 0) continue;
-    return unsupported(std::string("backend 'cuda' needs every program of tensor '") + kNames[i] +
-                       "' at a multiple of 16 bytes; copy it to aligned memory");
+    LQ_RETURN_IF_ERROR(check_alignment(kNames[i], arguments.tensor[i], counts, rows[i]));
   }
   return {};
+}
+
+// What a flush launches, once it is known that it can.
+Result<FlushArguments> checked_arguments(const FlushPlan& plan) {
+  LQ_RETURN_IF_ERROR(check_programs("flushes", plan.programs()));
+  const FlushArguments arguments = arguments_of(plan);
+  LQ_RETURN_IF_ERROR(check_flush_alignment(plan, arguments));
+  return arguments;
 }
 
 class CudaBackend final : public Backend {
@@ -116,15 +115,44 @@ class CudaBackend final : public Backend {
   }
 
   Status flush(const FlushPlan& plan, void* stream) override {
-    if (plan.programs() > std::numeric_limits<int32_t>::max()) {
-      return unsupported("backend 'cuda' flushes at most 2147483647 programs a call, got " +
-                         std::to_string(plan.programs()));
-    }
-    const FlushArguments arguments = arguments_of(plan);
-    LQ_RETURN_IF_ERROR(check_alignment(plan, arguments));
-    const DeviceGuard guard(state_.device.index);
-    LQ_RETURN_IF_ERROR(guard.status());
-    return to_status(launch_flush(arguments, kernels_, as_stream(stream)), "flush");
+    const Result<FlushArguments> arguments = checked_arguments(plan);
+    LQ_RETURN_IF_ERROR(arguments.status());
+    return on_device("flush", [&] { return launch_flush(arguments.value(), kernels_, as_stream(stream)); });
+  }
+
+  // Counters are revised around a flush of those that are due: the flush itself writes none, since its blocks read
+  // them all.
+  Status flush_now(const FlushPlan& plan, void* stream) override {
+    const Result<FlushArguments> arguments = checked_arguments(plan);
+    LQ_RETURN_IF_ERROR(arguments.status());
+    const slots::CounterArguments counters = slots::counters_of(plan);
+    const auto revise = [&](slots::CounterRule rule) {
+      return slots::launch_counters(rule, counters, as_stream(stream));
+    };
+    return on_device("flush of any fill", [&] {
+      cudaError_t error = revise(slots::CounterRule::kDropFlushed);
+      if (error == cudaSuccess) error = revise(slots::CounterRule::kMarkDue);
+      if (error == cudaSuccess) error = launch_flush(arguments.value(), kernels_, as_stream(stream));
+      return error == cudaSuccess ? revise(slots::CounterRule::kEmpty) : error;
+    });
+  }
+
+  Status step(const StepPlan& plan, void* stream) override {
+    const Result<step::StepArguments> arguments = step::arguments_of(plan);
+    LQ_RETURN_IF_ERROR(arguments.status());
+    return on_device("step", [&] { return step::launch_step(arguments.value(), as_stream(stream)); });
+  }
+
+  Status reset_slots(const SlotPlan& plan, void* stream) override {
+    const Result<slots::SlotArguments> arguments = slots::arguments_of(plan);
+    LQ_RETURN_IF_ERROR(arguments.status());
+    return on_device("reset of slots", [&] { return slots::launch_reset(arguments.value(), as_stream(stream)); });
+  }
+
+  Status copy_slots(const SlotPlan& plan, void* stream) override {
+    const Result<slots::SlotArguments> arguments = slots::arguments_of(plan);
+    LQ_RETURN_IF_ERROR(arguments.status());
+    return on_device("copy of slots", [&] { return slots::launch_copy(arguments.value(), as_stream(stream)); });
   }
 
   Result<void*> allocate(size_t bytes) override {
@@ -158,6 +186,14 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  // Launches with the backend's device current.
+  template <class Launch>
+  Status on_device(const char* what, const Launch& launch) const {
+    const DeviceGuard guard(state_.device.index);
+    LQ_RETURN_IF_ERROR(guard.status());
+    return to_status(launch(), what);
+  }
+
   // Work on the default stream that later work on any stream may rely on.
   static Status finished(cudaError_t error, const char* what) {
     LQ_RETURN_IF_CUDA_ERROR(error, what);
@@ -217,6 +253,8 @@ Result<std::unique_ptr<Backend>> create(const BackendOptions& options) {
   LQ_RETURN_IF_ERROR(guard.status());
   FlushKernels kernels;
   LQ_RETURN_IF_CUDA_ERROR(prepare_flush(&kernels), "loading the kernels");
+  LQ_RETURN_IF_CUDA_ERROR(step::prepare_step(), "loading the kernels");
+  LQ_RETURN_IF_CUDA_ERROR(slots::prepare_slots(), "loading the kernels");
   return std::unique_ptr<Backend>(new CudaBackend(options.device, kernels, target));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The programs of a benchmark, and which of them are due.
+// The programs of a benchmark, their bytes, and which of them are due.
 #include "bench/flush_case.h"
 
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bench/spread.h"
+#include "bench/step_case.h"
 
 namespace leapquant::bench {
 namespace {
@@ -39,6 +40,15 @@ TEST(FlushCase, BytesAreThoseOfTheFormat) {
   EXPECT_EQ(flush_program_bytes(geometry), 32320 + 24128);
   geometry.rank = 8;
   EXPECT_EQ(flush_program_bytes(geometry), 32320 + 24128 + 2 * 4 * 512);
+}
+
+TEST(StepCase, BytesAreThoseOfTheFormat) {
+  lq_geometry geometry = lq_geometry_default(LQ_GATE_KDA);
+  EXPECT_EQ(step_program_bytes(geometry, 16) - 768 * 16, 19456 + 64 + 512 + 4 + 1026 + 1544);
+  EXPECT_EQ(step_program_bytes(geometry, 8), step_program_bytes(geometry, 16) - 8 * 768);
+  EXPECT_EQ(2 * step_cycle_bytes(geometry), 16 * (step_program_bytes(geometry, 7) + step_program_bytes(geometry, 8)));
+  geometry.rank = 8;
+  EXPECT_EQ(step_program_bytes(geometry, 0), 19456 + 64 + 512 + 4 + 1026 + 1544 + 4 * 512);
 }
 
 TEST(Spread, OfTimesInAnyOrder) {

@@ -23,7 +23,7 @@ void expect_shared_fields(const Json& record) {
 }
 
 TEST(Record, NamesWhenAndHowItCameAbout) {
-  const FlushRecord record = begin_record();
+  const RecordHead record = begin_record();
   EXPECT_EQ(record.date.size(), std::string("2000-01-01T00:00:00Z").size());
   EXPECT_EQ(record.date.back(), 'Z');
   EXPECT_EQ(record.command.rfind("test_bench", 0), 0u) << record.command;
@@ -58,6 +58,23 @@ TEST(Record, OfAGpuHoldsTheStreamsOfEveryCase) {
   EXPECT_DOUBLE_EQ(all["programs_per_s"].get<double>(), 2e6);
   EXPECT_FALSE(all.contains("multiply_add_fraction"));
   EXPECT_EQ(record["results"][1]["fraction_of_limit"], 0);
+}
+
+TEST(Record, OfStepsHoldsTheStreamsOfEveryCase) {
+  const Json record = to_json(made_up_step_record());
+  EXPECT_EQ(record["gpu"]["driver"], "1.2.3");
+  EXPECT_DOUBLE_EQ(record["limits"]["read_bytes_per_s"].get<double>(), 4e9);
+  const Json& step = record["results"][0];
+  EXPECT_EQ(step["op"], "step");
+  EXPECT_EQ(step["fill"], 8);
+  EXPECT_EQ(step["step_stream_us"], 20);
+  EXPECT_EQ(step["fraction_of_limit"], 0.5);
+  EXPECT_FALSE(step.contains("flush_bytes"));
+  const Json& cycle = record["results"][1];
+  EXPECT_EQ(cycle["op"], "cycle");
+  EXPECT_EQ(cycle["flush_stream_us"], 10);
+  EXPECT_EQ(cycle["fraction_of_limit"], 0.75);
+  EXPECT_FALSE(cycle.contains("fill"));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ inline FlushResult made_up_result(Due due, int64_t due_programs) {
 }
 
 inline FlushRecord made_up_host_record() {
-  FlushRecord record = begin_record();
+  FlushRecord record{begin_record(), {}, {}};
   record.backend = "cpu";
   record.target = "simd";
   record.device = "a processor";
@@ -28,7 +28,7 @@ inline FlushRecord made_up_host_record() {
 }
 
 inline FlushRecord made_up_gpu_record() {
-  FlushRecord record = begin_record();
+  FlushRecord record{begin_record(), {}, {}};
   record.backend = "cuda";
   record.target = "sm_00";
   record.device = "a device";
@@ -44,6 +44,26 @@ inline FlushRecord made_up_gpu_record() {
   record.results[0].stream = {.kernel_us = 10, .memcpy_us = 12};
   record.results[0].limit.memory_us = 10;
   record.results[1].stream = StreamTiming{};
+  return record;
+}
+
+inline StepResult made_up_step(StepOp op) {
+  const int64_t flush_bytes = op == StepOp::kCycle ? 300 : 0;
+  return {.step_case = {.op = op},
+          .timing = {.us = {.median = 40, .min = 39, .max = 44},
+                     .programs = 512,
+                     .step_bytes = 80000,
+                     .flush_bytes = flush_bytes},
+          .step_stream_us = 20,
+          .flush_stream_us = op == StepOp::kCycle ? 10.0 : 0.0};
+}
+
+inline StepRecord made_up_step_record() {
+  StepRecord record{begin_record(), {made_up_step(StepOp::kStep), made_up_step(StepOp::kCycle)}};
+  record.backend = "cuda";
+  record.target = "sm_00";
+  record.device = "a device";
+  record.gpu = made_up_gpu_record().gpu;
   return record;
 }
 

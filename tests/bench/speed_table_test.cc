@@ -10,7 +10,8 @@
 namespace leapquant::cli {
 namespace {
 
-void expect_printed(const bench::FlushRecord& record, std::initializer_list<const char*> parts) {
+template <class Record>
+void expect_printed(const Record& record, std::initializer_list<const char*> parts) {
   testing::internal::CaptureStdout();
   print_speed_table(record);
   const std::string text = testing::internal::GetCapturedStdout();
@@ -26,6 +27,12 @@ TEST(SpeedTable, OfAGpu) {
   expect_printed(bench::made_up_gpu_record(),
                  {"backend cuda, sm_00, on a device", "6 multiprocessors", "700 MHz", "driver 1.2.3", "stream us",
                   "   16    32    4 compact  all ", "40.0        39.0        44.0", "10.0    25.0 %", "none"});
+}
+
+TEST(SpeedTable, OfSteps) {
+  expect_printed(bench::made_up_step_record(),
+                 {"backend cuda, sm_00, on a device", "compact  step     8 |     40.00", "20.00         -    50.0 %",
+                  "cycle   all", "20.00     10.00    75.0 %"});
 }
 
 }  // namespace

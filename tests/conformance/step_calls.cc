@@ -105,8 +105,8 @@ StepCall::StepCall(const Context& context, const judge::StepInputs& valid)
       params(judge::public_params(valid.gate)),
       result(mirrored_result(mirrors_, judge::public_result(output))) {}
 
-lq_status StepCall::enqueue(const Context& context) const {
-  return lq_step(context.get(), &geometry, &checkpoint, &window, &h, &token, &params, &result, nullptr);
+lq_status StepCall::enqueue(const Context& context, void* stream) const {
+  return lq_step(context.get(), &geometry, &checkpoint, &window, &h, &token, &params, &result, stream);
 }
 
 lq_status StepCall::run(const Context& context) {
@@ -157,8 +157,17 @@ StepArguments::StepArguments(lq_device device, std::vector<int32_t> index_values
   token = mirrored_token(mirrors_, form == TokenForm::kPacked ? packed_token(three, mixed_, inputs.batch) : three);
 }
 
-lq_status StepArguments::enqueue(const Pool& pool) const {
-  return lq_step_inplace(pool.get(), &indices, &token, &params, &o, nullptr);
+lq_status StepArguments::enqueue(const Pool& pool, void* stream) const {
+  return lq_step_inplace(pool.get(), &indices, &token, &params, &o, stream);
+}
+
+lq_status StepArguments::enqueue_flush(const Pool& pool, const lq_tensor& q0, void* stream) const {
+  return lq_step_flush_inplace(pool.get(), &indices, &token, &params, &q0, &o, stream);
+}
+
+void StepArguments::set_indices(const std::vector<int32_t>& values) {
+  std::copy(values.begin(), values.end(), index_values_.begin());
+  mirrors_.upload();
 }
 
 template <class Call>
@@ -175,8 +184,7 @@ void StepArguments::step(const MirroredPool& pool) {
 }
 
 void StepArguments::step_flush(const MirroredPool& pool, const lq_tensor& q0) {
-  with_copies(pool,
-              [&] { return lq_step_flush_inplace(pool.pool().get(), &indices, &token, &params, &q0, &o, nullptr); });
+  with_copies(pool, [&] { return enqueue_flush(pool.pool(), q0); });
 }
 
 void fill_slot(const MirroredPool& pool, int64_t slot, const judge::StepInputs& inputs, int64_t item) {

@@ -29,7 +29,8 @@ class StepCall {
 
   // Gives the backend what `inputs` and `output` hold, calls, waits, and brings all of it back.
   lq_status run(const Context& context);
-  lq_status enqueue(const Context& context) const;
+  lq_status enqueue(const Context& context, void* stream = nullptr) const;
+  void download() const { mirrors_.download(); }
 
   judge::StepInputs inputs;
   judge::StepTensors output;  // bytes of 0xFF to begin with
@@ -67,10 +68,15 @@ class StepArguments {
   StepArguments(const StepArguments&) = delete;
   StepArguments& operator=(const StepArguments&) = delete;
 
-  // The call alone, and with all copies of pool and arguments around it.
-  lq_status enqueue(const Pool& pool) const;
+  // The calls alone, and with all copies of pool and arguments around them.
+  lq_status enqueue(const Pool& pool, void* stream = nullptr) const;
+  lq_status enqueue_flush(const Pool& pool, const lq_tensor& q0, void* stream = nullptr) const;
   void step(const MirroredPool& pool);
   void step_flush(const MirroredPool& pool, const lq_tensor& q0);
+
+  // Other contents of the same length, in the same memory.
+  void set_indices(const std::vector<int32_t>& indices);
+  void download() const { mirrors_.download(); }
 
   std::vector<Bfloat16> output;  // [n, H, V], bytes of 0xFF to begin with
   lq_tensor indices;

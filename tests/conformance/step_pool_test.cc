@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The step in place: what the counters say, what is appended, what stays, what is reported. Over the backends on host
-// memory: those on a device refuse the step so far.
+// The step in place: what the counters say, what is appended, what stays, what is reported.
 #include <algorithm>
 #include <climits>
 #include <cmath>
@@ -426,7 +425,7 @@ TEST_P(StepPoolTest, RandomSequencesAgreeWithTheFunctionalForms) {
   }
 }
 
-LQ_FOR_HOST_BACKENDS(StepPoolTest);
+LQ_FOR_ALL_BACKENDS(StepPoolTest);
 
 // A backend without a step says so by its name, and touches nothing.
 using StepSupportTest = BackendTest;

@@ -4,6 +4,7 @@
 // find.)
 #include <algorithm>
 #include <climits>
+#include <cmath>
 
 #include "fixture.h"
 
@@ -19,6 +20,7 @@ constexpr unsigned char kFill = 0xA5;
 class Guards {
  public:
   void around(lq_tensor& tensor) {
+    if (tensor.dtype == LQ_DTYPE_NONE) return;  // of the other gate
     const size_t bytes = tensor_bytes(tensor);
     const DeviceArray& memory = arrays_.emplace_back(bytes + 2 * kGuard);
     check_cuda(cudaMemset(memory.data(), kFill, memory.bytes()));
@@ -76,6 +78,81 @@ TEST_F(BoundsTest, NothingBesideAResultIsWritten) {
     }
     check(call.enqueue(context));
     guards.expect_intact();
+  }
+}
+
+TEST_F(BoundsTest, NothingBesideASteppedPoolIsWritten) {
+  const Context context("cuda");
+  for (const int32_t rank : {1, 4, 8}) {
+    for (const lq_layout layout : {LQ_LAYOUT_COMPACT, LQ_LAYOUT_PADDED}) {
+      const judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kRandom, geometry_of(3, rank), 8);
+      const judge::FlushInputs basis = inputs_of(judge::Family::kRandom, inputs.geometry, 1);
+      const MirroredPool model(context, inputs.geometry, 4, layout);
+      for (int64_t slot = 0; slot < 4; ++slot) fill_slot(model, slot, inputs, slot);
+      model.upload();
+      lq_pool_tensors memory = model.device();
+      Guards guards;
+      for (const auto member : kPoolOwners) guards.around(memory.*member);
+      const MirroredPool pool(context,
+                              {judge::public_geometry(inputs.geometry), layout, 4, &memory, LQ_POOL_KEEP_CONTENTS});
+      const std::vector<int32_t> order = {0, 2, 0, -1, 4, INT_MAX, INT_MIN, 3};
+      const InplaceArguments flush(kDevice, {3, 1}, basis);
+      const InplaceArguments sources(kDevice, {2, 9}, basis);
+      for (const MirroredPool* const p : {&pool, &model}) {
+        StepArguments arguments(kDevice, order, inputs);
+        Guards rows;
+        rows.around(arguments.o);
+        check(arguments.enqueue(p->pool()));
+        p->pool().flush_now(flush.indices, flush.q0);
+        p->pool().copy_slots(sources.indices, flush.indices);
+        p->pool().reset_slots(sources.indices);
+        rows.expect_intact();
+        p->download();
+      }
+      guards.expect_intact();
+      EXPECT_EQ(bytes_of(pool), bytes_of(model));
+      EXPECT_EQ(pool.read_errors().first_position[LQ_ERROR_INDEX], 1);
+    }
+  }
+}
+
+TEST_F(BoundsTest, NothingBesideTheResultsOfAStepIsWritten) {
+  const Context context("cuda");
+  StepCall call(context, step_inputs_of(judge::StepFamily::kRandom, geometry_of(5, 2), 3));
+  Guards guards;
+  for (const auto member : judge::kResultMembers) {
+    guards.around(call.result.*member);
+  }
+  check(call.enqueue(context));
+  guards.expect_intact();
+}
+
+// There is no error word to say so: a program with a count that is none gets results that are no numbers, and no other
+// program does.
+TEST_F(BoundsTest, CountsThatAreNoneGiveNoNumbers) {
+  const Context context("cuda");
+  const judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kRandom, geometry_of(3), 2);
+  const judge::StepTensors expected = step_or_die(context, inputs);
+  for (const int32_t count : {-1, 16, 17, INT_MAX, INT_MIN}) {
+    judge::StepInputs wrong = inputs;
+    wrong.h[4] = count;
+    judge::StepTensors result = step_or_die(context, wrong);
+    for (int64_t i = 4 * 128; i < 5 * 128; ++i) {
+      for (Bfloat16* const value : {&result.o[i], &result.k_row[i], &result.u_row[i]}) {
+        ASSERT_TRUE(std::isnan(to_float(*value)));
+      }
+      ASSERT_TRUE(std::isnan(to_float(result.g_row[i])) && std::isnan(result.pcum_new[i]));
+      result.o[i] = expected.o[i];
+      result.k_row[i] = expected.k_row[i];
+      result.u_row[i] = expected.u_row[i];
+      result.g_row[i] = expected.g_row[i];
+      result.pcum_new[i] = expected.pcum_new[i];
+    }
+    for (int64_t i = 4 * 16; i < 5 * 16; ++i) {
+      ASSERT_TRUE(std::isnan(result.w_new[i]));
+      result.w_new[i] = expected.w_new[i];
+    }
+    EXPECT_EQ(bytes_of(result), bytes_of(expected));
   }
 }
 

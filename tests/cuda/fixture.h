@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backends.h"
+#include "step_calls.h"
 
 namespace leapquant::cuda_test {
 

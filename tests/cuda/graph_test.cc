@@ -59,7 +59,87 @@ TEST_F(GraphDeathTest, TheFirstCallOfAProcessCanBeCaptured) {
       testing::ExitedWithCode(0), "");
 }
 
+// Step and flush as one call, replayed with other slots and counters: what an eager call makes of the same pool.
+void capture_the_first_step() {
+  const Context context("cuda");
+  const judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kRandom, geometry_of(4), 5);
+  const judge::FlushInputs basis = inputs_of(judge::Family::kRandom, inputs.geometry, 1);
+  const MirroredPool pool(context, inputs.geometry, 6);
+  const MirroredPool eager(context, inputs.geometry, 6);
+  for (const MirroredPool* const p : {&pool, &eager}) {
+    for (int64_t item = 0; item < 5; ++item) fill_slot(*p, item + 1, inputs, item);
+    p->counter(2, 1) = 15;  // due behind the step
+    p->upload();
+  }
+  const InplaceArguments flush(kDevice, {1}, basis);
+  StepArguments captured(kDevice, {2, 0, 5, 9, 1}, inputs);
+  StepArguments called(kDevice, {2, 0, 5, 9, 1}, inputs);
+  const Stream stream;
+  const Graph graph(stream, [&](cudaStream_t on) { check(captured.enqueue_flush(pool.pool(), flush.q0, on)); });
+  const auto expect_the_same = [&] {
+    graph.launch(stream.get());
+    stream.wait();
+    check(called.enqueue_flush(eager.pool(), flush.q0));
+    for (const MirroredPool* const p : {&pool, &eager}) p->download();
+    captured.download();
+    called.download();
+    EXPECT_EQ(bytes_of(pool), bytes_of(eager));
+    for (size_t i = 0; i < called.output.size(); ++i) ASSERT_EQ(captured.output[i].bits, called.output[i].bits) << i;
+    EXPECT_EQ(pool.read_errors().first_position[LQ_ERROR_INDEX], 3);
+    EXPECT_EQ(eager.read_errors().first_position[LQ_ERROR_INDEX], 3);
+  };
+  expect_the_same();
+  EXPECT_EQ(pool.counter(2, 1), 16);
+  for (StepArguments* const arguments : {&captured, &called}) arguments->set_indices({0, 4, 2, 6, 3});
+  for (const MirroredPool* const p : {&pool, &eager}) {
+    p->counter(3, 2) = 15;
+    p->upload(&lq_pool_tensors::hcnt);
+  }
+  expect_the_same();
+  EXPECT_EQ(pool.counter(2, 1), 1);
+  EXPECT_EQ(pool.counter(3, 2), 16);
+}
+
+TEST_F(GraphDeathTest, TheFirstStepOfAProcessCanBeCaptured) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        capture_the_first_step();
+        std::exit(HasFailure() ? 1 : 0);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
 class GraphTest : public DeviceTest {};
+
+// The life of a slot in one graph: what the same calls make eagerly.
+TEST_F(GraphTest, SlotsCanBeResetCopiedAndFlushed) {
+  const Context context("cuda");
+  const judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kRandom, geometry_of(3), 5);
+  const judge::FlushInputs basis = inputs_of(judge::Family::kRandom, inputs.geometry, 1);
+  const MirroredPool pool(context, inputs.geometry, 6);
+  const MirroredPool eager(context, inputs.geometry, 6);
+  for (const MirroredPool* const p : {&pool, &eager}) {
+    for (int64_t item = 0; item < 5; ++item) fill_slot(*p, item + 1, inputs, item);
+    p->upload();
+  }
+  const InplaceArguments now(kDevice, {1, 4}, basis);
+  const InplaceArguments fresh(kDevice, {3, 0}, basis);
+  const InplaceArguments forks(kDevice, {2, 5}, basis);
+  const auto live = [&](const Pool& target, cudaStream_t on) {
+    target.flush_now(now.indices, now.q0, on);
+    target.copy_slots(now.indices, forks.indices, on);
+    target.reset_slots(fresh.indices, on);
+  };
+  const Stream stream;
+  const Graph graph(stream, [&](cudaStream_t on) { live(pool.pool(), on); });
+  graph.launch(stream.get());
+  stream.wait();
+  live(eager.pool(), nullptr);
+  for (const MirroredPool* const p : {&pool, &eager}) p->download();
+  EXPECT_EQ(bytes_of(pool), bytes_of(eager));
+  EXPECT_EQ(pool.counter(2, 1), 0);
+}
 
 TEST_F(GraphTest, TheFunctionalFormCanBeCaptured) {
   const Context context("cuda");

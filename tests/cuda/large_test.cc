@@ -72,6 +72,21 @@ int64_t slots_that_fit(const Geometry& geometry, lq_layout layout, int64_t wante
   return most >= wanted ? wanted : least;
 }
 
+// One token for three slots.
+void step(const Pool& pool, const std::vector<int32_t>& slots, const Geometry& geometry) {
+  const StepArguments arguments(kDevice, slots, step_inputs_of(judge::StepFamily::kRandom, geometry, 3));
+  check(arguments.enqueue(pool));
+  check_cuda(cudaDeviceSynchronize());
+}
+
+// A flush of full windows, a step behind it, and a flush of what that has left.
+void live(const Pool& pool, const std::vector<int32_t>& slots, const judge::FlushInputs& inputs) {
+  flush(pool, slots, inputs);
+  step(pool, slots, inputs.geometry);
+  const InplaceArguments one(kDevice, {slots[0]}, inputs);
+  pool.flush_now(one.indices, one.q0);
+}
+
 void expect_the_last_slots_to_work(lq_layout layout, int64_t slots) {
   const Context context("cuda");
   const judge::FlushInputs inputs = inputs_of(judge::Family::kStructured, geometry_of(32), 3);
@@ -80,12 +95,21 @@ void expect_the_last_slots_to_work(lq_layout layout, int64_t slots) {
   const auto untouched = download_slot(large, slots - 3);
   const std::vector<int32_t> order = {static_cast<int32_t>(slots - 1), 1, static_cast<int32_t>(slots - 2)};
   for (int64_t i = 0; i < 3; ++i) copy_slot(small.pool(), i + 1, large, order[static_cast<size_t>(i)]);
-  flush(large, order, inputs);
-  flush(small.pool(), {1, 2, 3}, inputs);
-  for (int64_t i = 0; i < 3; ++i) {
-    const int64_t slot = order[static_cast<size_t>(i)];
-    EXPECT_TRUE(download_slot(large, slot) == download_slot(small.pool(), i + 1)) << "slot " << slot;
-  }
+  live(large, order, inputs);
+  live(small.pool(), {1, 2, 3}, inputs);
+  const auto expect_slot = [&](int64_t slot, int64_t model) {
+    EXPECT_TRUE(download_slot(large, slot) == download_slot(small.pool(), model)) << "slot " << slot;
+  };
+  for (int64_t i = 0; i < 3; ++i) expect_slot(order[static_cast<size_t>(i)], i + 1);
+  EXPECT_TRUE(download_slot(large, slots - 3) == untouched);
+
+  const InplaceArguments last(kDevice, {order[0]}, inputs);
+  const InplaceArguments spare(kDevice, {static_cast<int32_t>(slots - 3)}, inputs);
+  large.copy_slots(last.indices, spare.indices);
+  check_cuda(cudaDeviceSynchronize());
+  expect_slot(slots - 3, 1);
+  large.reset_slots(spare.indices);
+  check_cuda(cudaDeviceSynchronize());
   EXPECT_TRUE(download_slot(large, slots - 3) == untouched);
 }
 

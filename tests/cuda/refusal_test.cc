@@ -71,7 +71,14 @@ TEST_F(RefusalTest, MisalignedPools) {
   memory.kbuf.data = shifted.data() + 2;
   const Pool pool(context, {judge::public_geometry(inputs.geometry), LQ_LAYOUT_COMPACT, 2, &memory, LQ_POOL_DEFAULT});
   const InplaceArguments arguments(kDevice, {1}, inputs);
-  expect_error([&] { pool.flush_inplace(arguments.indices, arguments.q0); }, LQ_UNSUPPORTED, "'kbuf'");
+  const StepArguments token(kDevice, {1}, step_inputs_of(judge::StepFamily::kRandom, inputs.geometry, 1));
+  const lq_tensor& indices = arguments.indices;
+  const auto expect_refusal = [](const auto& call) { expect_error(call, LQ_UNSUPPORTED, "'kbuf'"); };
+  expect_refusal([&] { pool.flush_inplace(indices, arguments.q0); });
+  expect_refusal([&] { pool.flush_now(indices, arguments.q0); });
+  expect_refusal([&] { pool.step_inplace(indices, token.token, token.o, token.params); });
+  expect_refusal([&] { pool.reset_slots(indices); });
+  expect_refusal([&] { pool.copy_slots(indices, indices); });
 }
 
 TEST_F(RefusalTest, DevicesThatAreNotThere) {

@@ -65,6 +65,24 @@ TEST_F(StreamTest, TheFunctionalFormWaitsForItsStream) {
   EXPECT_EQ(bytes_of(call.output), bytes_of(flush_or_die(context, inputs)));
 }
 
+TEST_F(StreamTest, AStepWaitsForItsStream) {
+  const Context context("cuda");
+  const judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kRandom, geometry_of(8), 3);
+  StepCall call(context, inputs);
+  const DeviceArray keys(tensor_bytes(call.token.kx));
+  check_cuda(cudaMemcpy(keys.data(), call.token.kx.data, keys.bytes(), cudaMemcpyDeviceToDevice));
+  check_cuda(cudaMemset(call.token.kx.data, 0, keys.bytes()));
+  check_cuda(cudaDeviceSynchronize());
+  const Stream stream;
+  delay(stream);
+  check_cuda(cudaMemcpyAsync(call.token.kx.data, keys.data(), keys.bytes(), cudaMemcpyDeviceToDevice, stream.get()));
+  check(call.enqueue(context, stream.get()));
+  expect_pending(stream);
+  stream.wait();
+  call.download();
+  EXPECT_EQ(bytes_of(call.output), bytes_of(step_or_die(context, inputs)));
+}
+
 // Reading the error word waits for the stream that it names.
 TEST_F(StreamTest, ErrorsAreReadBehindTheStream) {
   const Context context("cuda");

@@ -70,6 +70,15 @@ class WriteTables(unittest.TestCase):
         self.assertEqual(lines[7], "| 32 | 15.0 | 60.0 | 25.0 % | - | - | - |")
         self.assertEqual(lines[8:], ["<!-- end -->", "after"])
 
+    def test_a_row_holds_step_and_cycle_of_one_batch(self):
+        shared = {"heads": 32, "rank": 4, "layout": "compact", "median_us": 20.0}
+        step = {**shared, "op": "step", "step_stream_us": 10.0, "fraction_of_limit": 0.5}
+        cycle = {**shared, "op": "cycle", "step_stream_us": 9.0, "flush_stream_us": 6.0, "fraction_of_limit": 0.75}
+        record = cuda_record({**step, "batch": 16}, {**cycle, "batch": 16}, {**step, "batch": 32})
+        lines = self.filled("cuda-kda-step", record)
+        self.assertEqual(lines[6], "| 16 | 10.0 | 20.0 | 50.0 % | 15.0 | 20.0 | 75.0 % |")
+        self.assertEqual(lines[7], "| 32 | 10.0 | 20.0 | 50.0 % | - | - | - |")
+
     def test_a_table_by_batch_mixes_no_geometries(self):
         with self.assertRaisesRegex(SystemExit, "'heads'"):
             self.filled("cuda-kda-flush", cuda_record(result(), result(heads=8)))

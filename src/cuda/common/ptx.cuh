@@ -25,6 +25,20 @@ __device__ __forceinline__ void copy_async4(uint32_t smem, const void* gmem) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(smem), "l"(gmem) : "memory");
 }
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+// Groups of copies: the end of one, and a wait for all but the last `kGroups`.
+__device__ __forceinline__ void end_copy_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kGroups>
+__device__ __forceinline__ void wait_for_copy_groups() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+// What nobody writes meanwhile. Stays where it is among the copies.
+__device__ __forceinline__ uint4 load_constant16(const void* gmem) {
+  uint4 value;
+  asm volatile("ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(gmem));
+  return value;
+}
 
 // Brings the line of an address into the L2 cache.
 __device__ __forceinline__ void prefetch_line(const void* gmem) {
@@ -121,6 +135,15 @@ __device__ __forceinline__ void multiply_bfloat_first(float* c, uint32_t a0, uin
       : "r"(a0), "r"(a1), "r"(b0), "f"(0.0f));
 }
 
+// c += a b of signed bytes, exactly: inner dimension 32. Fragments are those above with four bytes in place of two
+// halves: a = {(g, k), (g + 8, k), (g, k + 16), (g + 8, k + 16)} and b = {k, k + 16} with k = 4t ... 4t + 3.
+__device__ __forceinline__ void multiply_bytes(int32_t* c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                               uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
 // ---- conversions ----------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ uint32_t pack_bfloat(float low, float high) {
@@ -209,12 +232,38 @@ __device__ __forceinline__ float square_root(float x) {
   return fmaf(0.5f * fmaf(-root, root, x), inverse, root);
 }
 
+// ---- sums over a warp -----------------------------------------------------------------------------------------------
+
+// Sums of kCount values over groups of kLanes lanes, both powers of two: of its group, lane l gets that of value l /
+// (kLanes / kCount). Value by value the same tree, in all lanes that get it.
+template <int kLanes, int kCount>
+__device__ __forceinline__ float reduce_values(float (&value)[kCount], uint32_t lane) {
+  int lanes = kLanes / 2;
+#pragma unroll
+  for (int half = kCount / 2; half > 0; half /= 2, lanes /= 2) {
+    const bool upper = (lane & lanes) != 0;
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      const float kept = upper ? value[half + i] : value[i];
+      const float sent = upper ? value[i] : value[half + i];
+      value[i] = kept + __shfl_xor_sync(kFullWarp, sent, lanes);
+    }
+  }
+#pragma unroll
+  for (; lanes > 0; lanes /= 2) value[0] += __shfl_xor_sync(kFullWarp, value[0], lanes);
+  return value[0];
+}
+
 // ---- powers of two --------------------------------------------------------------------------------------------------
 
 // The power of two that brings x >= 0 into [1, 2), as far as there is one.
 __device__ __forceinline__ float power_to_one(float x) {
   const int field = 254 - static_cast<int>(__float_as_uint(x) >> 23 & 255u);
   return __int_as_float(min(max(field, 1), 253) << 23);
+}
+// The inverse of one of these.
+__device__ __forceinline__ float power_inverse(float power) {
+  return __int_as_float((254 << 23) - __float_as_int(power));
 }
 
 }  // namespace leapquant::cuda

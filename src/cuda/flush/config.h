@@ -5,10 +5,10 @@
 
 #include <cstdint>
 
+#include "cuda/common/program.h"
+
 namespace leapquant::cuda {
 
-inline constexpr int kDim = 128;  // V and K
-inline constexpr int kEntries = 16;
 inline constexpr int kWarps = 4;  // one program per group of four warps, the unit of the matrix instructions
 inline constexpr int kThreads = 32 * kWarps;
 static_assert(kThreads == kDim, "a thread owns one row of every thin matrix");
@@ -40,13 +40,6 @@ inline constexpr int kSmallestListGrid = kScanUnits * kLargestUnit / kListLength
 
 // 0x43 four times: see codes_to_bfloats().
 inline constexpr uint32_t kCodeExponents = 0x43434343u;
-
-// A tensor of [items, heads] programs; strides in bytes.
-struct ProgramBytes {
-  char* base;
-  int64_t item_stride;
-  int64_t head_stride;
-};
 
 // The tensors of a flush. In place, targets are their sources.
 enum Tensor {

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/step_case.h"
+
+#include <utility>
+
+namespace leapquant::bench {
+namespace {
+
+constexpr uint64_t kSeed = 1;
+
+}  // namespace
+
+const char* step_op_name(StepOp op) { return op == StepOp::kStep ? "step" : "cycle"; }
+
+int64_t step_program_bytes(const lq_geometry& geometry, int64_t fill) {
+  const int64_t keys = geometry.key_dim;
+  const int64_t values = geometry.value_dim;
+  const int64_t checkpoint = values * keys + 4 * (keys + values) + 2 * geometry.rank * (keys + values);
+  const int64_t entry = 2 * (2 * keys + values);  // key, gate, update
+  const int64_t window = fill * entry + 4 * geometry.window + 4 * keys + 4;
+  const int64_t token = 2 * (3 * keys + values) + 2;
+  const int64_t written = 2 * values + entry + 4 * keys + 4 + 4;
+  return checkpoint + window + token + written;
+}
+
+int64_t step_cycle_bytes(const lq_geometry& geometry) {
+  int64_t bytes = 0;
+  for (int64_t fill = 0; fill < geometry.window; ++fill) bytes += step_program_bytes(geometry, fill);
+  return bytes;
+}
+
+judge::StepInputs step_bench_inputs(const lq_geometry& geometry, int64_t items) {
+  judge::StepRequest request;
+  request.geometry = {.gate = static_cast<Gate>(geometry.gate),
+                      .num_heads = geometry.num_heads,
+                      .num_key_heads = geometry.num_key_heads,
+                      .value_dim = geometry.value_dim,
+                      .key_dim = geometry.key_dim,
+                      .window = geometry.window,
+                      .rank = geometry.rank,
+                      .code_bits = geometry.code_bits};
+  request.family = judge::StepFamily::kRandom;
+  request.batch = items;
+  request.seed = kSeed;
+  Result<judge::StepInputs> inputs = judge::make_step_inputs(request);
+  if (!inputs.ok()) throw Error(LQ_INVALID_ARGUMENT, inputs.status().message());
+  return std::move(inputs.value());
+}
+
+}  // namespace leapquant::bench

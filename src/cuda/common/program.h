@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the kernels of all operations say of programs: their sizes, and where their tensors are. Host and device code
+// include it.
+#pragma once
+
+#include <cstdint>
+
+namespace leapquant::cuda {
+
+inline constexpr int kDim = 128;  // V and K
+inline constexpr int kEntries = 16;
+
+// A tensor of [items, heads] programs; strides in bytes.
+struct ProgramBytes {
+  char* base;
+  int64_t item_stride;
+  int64_t head_stride;
+};
+
+// Bytes between the rows of a program's factors.
+struct FactorRows {
+  int64_t key;
+  int64_t value;
+};
+
+}  // namespace leapquant::cuda

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whole slots: a block resets or copies one program, about 32 KiB. Counters: a thread each.
+#pragma once
+
+#include "cuda/slots/config.h"
+
+namespace leapquant::cuda::slots {
+
+__device__ __forceinline__ char* at(const ProgramBytes& tensor, int32_t slot, uint32_t head) {
+  return tensor.base + int64_t{slot} * tensor.item_stride + int64_t{head} * tensor.head_stride;
+}
+
+__device__ __forceinline__ bool names_slot(int32_t slot, int64_t num_slots) { return slot > 0 && slot < num_slots; }
+
+__device__ __forceinline__ void record_beyond(const SlotArguments& arguments, int32_t slot, uint32_t position) {
+  if (threadIdx.x == 0 && slot >= arguments.num_slots) atomicMin(arguments.index_error, static_cast<int>(position));
+}
+
+__global__ void __launch_bounds__(kThreads) reset_kernel(const __grid_constant__ SlotArguments arguments) {
+  const uint32_t position = blockIdx.x / arguments.heads;
+  const uint32_t head = blockIdx.x - position * arguments.heads;
+  const int32_t slot = arguments.target_index[position];
+  record_beyond(arguments, slot, position);
+  if (!names_slot(slot, arguments.num_slots)) return;
+#pragma unroll
+  for (int i = 0; i < kPartCount; ++i) {
+    const Part& part = arguments.part[i];
+    const uint4 fresh = make_uint4(part.fresh, part.fresh, part.fresh, part.fresh);
+    auto* const target = reinterpret_cast<uint4*>(at(part.tensor, slot, head));
+    for (int n = threadIdx.x; n < part.bytes / 16; n += kThreads) target[n] = fresh;
+  }
+  if (threadIdx.x == 0) *reinterpret_cast<int32_t*>(at(arguments.fill_count, slot, head)) = 0;
+}
+
+__global__ void __launch_bounds__(kThreads) copy_kernel(const __grid_constant__ SlotArguments arguments) {
+  const uint32_t position = blockIdx.x / arguments.heads;
+  const uint32_t head = blockIdx.x - position * arguments.heads;
+  const int32_t source = arguments.source_index[position];
+  const int32_t target = arguments.target_index[position];
+  record_beyond(arguments, source, position);
+  record_beyond(arguments, target, position);
+  if (!names_slot(source, arguments.num_slots) || !names_slot(target, arguments.num_slots)) return;
+#pragma unroll
+  for (int i = 0; i < kPartCount; ++i) {
+    const Part& part = arguments.part[i];
+    const auto* const from = reinterpret_cast<const uint4*>(at(part.tensor, source, head));
+    auto* const to = reinterpret_cast<uint4*>(at(part.tensor, target, head));
+    for (int n = threadIdx.x; n < part.bytes / 16; n += kThreads) to[n] = from[n];
+  }
+  if (threadIdx.x == 0) {
+    *reinterpret_cast<int32_t*>(at(arguments.fill_count, target, head)) =
+        *reinterpret_cast<const int32_t*>(at(arguments.fill_count, source, head));
+  }
+}
+
+// A rule gives the same result however often it is applied, so that a slot may stand in the list twice.
+template <CounterRule kRule>
+__global__ void __launch_bounds__(kThreads) counter_kernel(const __grid_constant__ CounterArguments arguments) {
+  const uint32_t program = blockIdx.x * kThreads + threadIdx.x;
+  if (program >= arguments.programs) return;
+  const uint32_t position = program / arguments.heads;
+  const uint32_t head = program - position * arguments.heads;
+  const int32_t slot = arguments.slot_index[position];
+  if (!names_slot(slot, arguments.num_slots)) return;
+  auto* const count = reinterpret_cast<int32_t*>(at(arguments.fill_count, slot, head));
+  if constexpr (kRule == CounterRule::kMarkDue) {
+    if (*count > 0 && *count < kEntries) *count = kEntries;
+  } else if (*count == kEntries) {
+    const auto* const weight = reinterpret_cast<const float*>(at(arguments.window_weight, slot, head));
+    if (kRule == CounterRule::kEmpty || weight[kEntries - 1] == 0.0f) *count = 0;
+  }
+}
+
+}  // namespace leapquant::cuda::slots

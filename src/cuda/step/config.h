@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the step kernel is given, and the sizes it is built for.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/common/program.h"
+
+namespace leapquant::cuda::step {
+
+inline constexpr int kWarps = 4;  // of a block, which steps one program
+inline constexpr int kThreads = 32 * kWarps;
+static_assert(kThreads == kDim, "a thread owns one key channel and one value channel");
+
+inline constexpr int kMostFactors = 8;
+inline constexpr int kSides = 2;  // products of the state with kn and with qn
+
+// Blocks that share a multiprocessor, which bounds the registers of a thread. While one computes, the others' copies
+// are on their way.
+inline constexpr int kBlocksPerMultiprocessor = 6;
+
+// 0x43 four times: see codes_to_bfloats().
+inline constexpr uint32_t kCodeExponents = 0x43434343u;
+
+// How the log-gate of a key channel comes about: the values of GateFunction.
+enum class GateKind : int32_t { kSoftplus = 0, kBounded = 1, kGiven = 2 };
+
+// The numbers of ErrorWord's kinds.
+enum class Trouble : int32_t { kIndex = 0, kNonFinite = 1, kUnflushed = 2, kCounter = 3 };
+
+// The tensors of a step. Items are batch positions, or slots for those before kOutput in place.
+enum Tensor {
+  kCodes,
+  kKeyScale,
+  kValueScale,
+  kKeyFactor,
+  kValueFactor,
+  kWindowKey,
+  kWindowUpdate,
+  kWindowWeight,
+  kWindowGate,
+  kLogDecay,
+  kFillCount,  // occupied entries; in place the counters
+  kTargetKey,  // rows of the new entry; in place those of the window
+  kTargetUpdate,
+  kTargetWeight,
+  kTargetGate,
+  kTargetLogDecay,
+  kOutput,
+  kQueryInput,
+  kKeyInput,
+  kValueInput,
+  kBetaInput,
+  kGateInput,  // unless the gate is given
+  kLogRate,
+  kGateBias,
+  kLogGate,  // when it is
+  kTensorCount
+};
+
+struct StepArguments {
+  ProgramBytes tensor[kTensorCount];
+  FactorRows factor_row;
+  const int32_t* slot_index;  // [batch]; null in the functional form: items are positions
+  int64_t num_slots;
+  int32_t* first_error_position;  // of ErrorWord, in place
+  uint32_t programs;              // batch x heads
+  uint32_t heads;
+  uint32_t rank;
+  GateKind gate;
+  float lower_bound;
+  uint32_t code_exponents;  // kCodeExponents: as an argument it does not become an immediate operand
+};
+
+}  // namespace leapquant::cuda::step

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// T3 over the key channels: dot products of window entries and old factors with both sides.
+#pragma once
+
+#include "cuda/step/prepare.cuh"
+
+namespace leapquant::cuda::step {
+
+inline constexpr uint32_t kOwnEntries = 4;  // of a half of a warp in a pass
+inline constexpr uint32_t kPassEntries = 2 * kOwnEntries;
+inline constexpr uint32_t kOwnFactors = 2;
+inline constexpr uint32_t kPassFactors = 2 * kOwnFactors;
+
+// The pair of an entry `age` behind the one that `pairs` is of.
+__device__ __forceinline__ uint32_t pair_behind(const char* pairs, uint32_t age) {
+  return *reinterpret_cast<const uint32_t*>(pairs - age * kRowBytes);
+}
+
+// The two channels of a lane, from the lanes that have them.
+__device__ __forceinline__ float2 pair_of_lanes(const Place& place, float value) {
+  const uint32_t first = 2 * (place.lane % 16);
+  return make_float2(__shfl_sync(kFullWarp, value, first), __shfl_sync(kFullWarp, value, first + 1));
+}
+struct PairSides {
+  float2 key;
+  float2 query;
+
+  __device__ __forceinline__ PairSides(const Place& place, const Sides& side)
+      : key(pair_of_lanes(place, side.key)), query(pair_of_lanes(place, side.query)) {}
+  __device__ __forceinline__ PairSides(const PairSides& side, float2 decay)
+      : key(make_float2(side.key.x * decay.x, side.key.y * decay.y)),
+        query(make_float2(side.query.x * decay.x, side.query.y * decay.y)) {}
+};
+
+// Two dot products with a row, as far as a lane's channels go.
+__device__ __forceinline__ void dot_pair(float2 row, const PairSides& side, float* value) {
+  value[0] = fmaf(row.y, side.key.y, row.x * side.key.x);
+  value[1] = fmaf(row.y, side.query.y, row.x * side.query.x);
+}
+
+// Writes the warp's part of a half's dot products, `first` and on. `value` is (x, y) of each in turn.
+template <int kCount>
+__device__ __forceinline__ void write_dots(SharedStorage& smem, const Place& place, uint32_t first,
+                                           float (&value)[kCount]) {
+  constexpr uint32_t kLanes = 16 / kCount;  // that get the same sum
+  const float sum = reduce_values<16>(value, place.lane);
+  const uint32_t lane = place.lane % 16;
+  if (lane % kLanes == 0) reinterpret_cast<float*>(&smem.dot_part[place.warp][first])[lane / kLanes] = sum;
+}
+
+// Beyond the rank rows hold anything, and so do their dot products, which nobody reads.
+__device__ __forceinline__ void add_factors(SharedStorage& smem, const Place& place, const PairSides& side,
+                                            float2 state_decay, uint32_t rank) {
+  const PairSides decayed(side, state_decay);
+#pragma unroll 1
+  for (uint32_t pass = 0; pass < rank; pass += kPassFactors) {
+    const uint32_t first = pass + kOwnFactors * place.half;
+    float value[kSides * kOwnFactors];
+#pragma unroll
+    for (uint32_t i = 0; i < kOwnFactors; ++i) {
+      dot_pair(unpack_half(place.pair_of(smem.key_factor[first + i])), decayed, value + kSides * i);
+    }
+    write_dots(smem, place, kFirstFactorDot + first, value);
+  }
+}
+
+// From the newest entry on, the decay of each a product of the gates after it. An entry that is not live is not looked
+// at, its gate aside.
+__device__ __forceinline__ void add_entries(SharedStorage& smem, const Place& place, const PairSides& side,
+                                            float2 decay, uint32_t entries, uint32_t live) {
+  constexpr uint32_t kHalfOnes = 0x3C003C00u;
+#pragma unroll 1
+  for (uint32_t pass = 0; pass < entries; pass += kPassEntries) {
+    const uint32_t first = pass + kOwnEntries * place.half;
+    const char* const gates = place.pairs_from(smem.window_gate, first, entries);
+    const char* const keys = place.pairs_from(smem.window_key, first, entries);
+    const uint32_t own_live = live >> first;
+    // Decays within the half, then that at its beginning.
+    float2 inner[kOwnEntries];
+    float2 product = make_float2(1.0f, 1.0f);
+#pragma unroll
+    for (uint32_t i = 0; i < kOwnEntries; ++i) {
+      const uint32_t seen = pair_behind(gates, i);
+      const float2 gate = unpack_half(first + i < entries ? seen : kHalfOnes);
+      inner[i] = product;
+      product = make_float2(product.x * gate.x, product.y * gate.y);
+    }
+    const float2 other =
+        make_float2(__shfl_xor_sync(kFullWarp, product.x, 16), __shfl_xor_sync(kFullWarp, product.y, 16));
+    const float2 begin = place.half == 0 ? decay : make_float2(decay.x * other.x, decay.y * other.y);
+    const PairSides decayed(side, begin);
+    decay = make_float2(decay.x * (product.x * other.x), decay.y * (product.y * other.y));
+    float value[kSides * kOwnEntries];
+#pragma unroll
+    for (uint32_t i = 0; i < kOwnEntries; ++i) {
+      const uint32_t seen = pair_behind(keys, i);
+      const float2 key = unpack_bfloat((own_live & 1u << i) != 0 ? seen : 0);
+      dot_pair(make_float2(key.x * inner[i].x, key.y * inner[i].y), decayed, value + kSides * i);
+    }
+    write_dots(smem, place, first, value);
+  }
+}
+
+__device__ __forceinline__ void add_key_query(SharedStorage& smem, const Place& place, const Sides& side) {
+  float value[1] = {side.key * side.query};
+  const float sum = reduce_values<32>(value, place.lane);
+  if (place.lane == 0) smem.dot_part[place.warp][kKeyQueryDot] = make_float2(sum, 0.0f);
+}
+
+// The weight of the entry whose age is the lane, and which of them are live: bit 0 is the newest.
+struct Weights {
+  float own;
+  uint32_t live;
+
+  __device__ __forceinline__ Weights(const SharedStorage& smem, const Place& place, uint32_t entries) {
+    const bool occupied = place.lane < entries;
+    own = occupied ? smem.window_weight[place.warp][entries - 1 - place.lane] : 1.0f;
+    live = __ballot_sync(kFullWarp, occupied && own != 0.0f);
+  }
+};
+
+// Adds the warps' parts up, each warp for itself; entries count by their weights. Those that are not there get zeros.
+__device__ __forceinline__ void finish_dots(SharedStorage& smem, const Place& place, const Weights& weights,
+                                            uint32_t rank) {
+  const uint32_t n = place.lane;
+  const bool is_live = n < kEntries ? (weights.live >> n & 1) != 0 : n < kFirstFactorDot + rank || n == kKeyQueryDot;
+  float2 sum = make_float2(0.0f, 0.0f);
+  if (is_live) {
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) {
+      const float2 part = smem.dot_part[warp][n];
+      sum = make_float2(sum.x + part.x, sum.y + part.y);
+    }
+    sum = make_float2(weights.own * sum.x, weights.own * sum.y);
+  }
+  if (n < kDots) smem.dot[place.warp][n] = sum;
+  __syncwarp();
+}
+
+}  // namespace leapquant::cuda::step

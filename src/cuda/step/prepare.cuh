@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// T1 and T2: the sides kn and qn, the gate, and the thin operand.
+#pragma once
+
+#include "cuda/step/load.cuh"
+
+namespace leapquant::cuda::step {
+
+// As in core/numerics.h.
+constexpr float kNormFloor = 1e-6f;
+constexpr float kSoftplusLinear = 20.0f;
+constexpr float kLoudScale = 0x1p-80f;
+constexpr float kLoudSquare = 0x1p100f;                // a sum of squares that is not far from overflow, or beyond
+constexpr float kQueryLength = 0.088388347648318447f;  // 1 / sqrt(K)
+
+struct Gate {
+  float decay;        // en
+  float log_decay;    // pcum'
+  float state_decay;  // exp(pcum')
+  float code_scale;   // c = s_k / 127 exp(pcum')
+};
+
+__device__ __forceinline__ float log_gate(const StepArguments& arguments, const Token& token) {
+  const float input = bfloat_of(token.gate_input) + token.gate_bias;
+  if (arguments.gate == GateKind::kGiven) return input;
+  const float rate = expf(token.log_rate);
+  if (arguments.gate == GateKind::kBounded) {
+    return __fdividef(arguments.lower_bound, 1.0f + expf(-rate * input));
+  }
+  return -rate * (input > kSoftplusLinear ? input : log1pf(expf(input)));
+}
+
+__device__ __forceinline__ Gate gate_of(const StepArguments& arguments, const Token& token, const Scales& scales) {
+  const float gate = log_gate(arguments, token);
+  const float log_decay = scales.log_decay + gate;
+  const float state_decay = expf(log_decay);
+  return {expf(gate), log_decay, state_decay, divide_by_127(scales.key) * state_decay};
+}
+
+// A thread's channel of kn and qn.
+struct Sides {
+  float key;
+  float query;
+};
+
+// What the warps' parts add up to.
+struct Norms {
+  float key_square;
+  float query_square;
+  float largest_scale;
+
+  __device__ __forceinline__ explicit Norms(const SharedStorage& smem) {
+    float4 total = smem.norm_part[0];
+#pragma unroll
+    for (int warp = 1; warp < kWarps; ++warp) {
+      const float4 part = smem.norm_part[warp];
+      total.x += part.x;
+      total.y += part.y;
+      // Magnitudes in the order of their bits, NaN largest.
+      total.z = __uint_as_float(max(__float_as_uint(total.z), __float_as_uint(part.z)));
+    }
+    key_square = total.x;
+    query_square = total.y;
+    largest_scale = total.z;
+  }
+};
+
+// Passes a barrier.
+__device__ __forceinline__ Norms norms_of(SharedStorage& smem, const Place& place, float key, float query,
+                                          float code_scale) {
+  const uint32_t scale = __reduce_max_sync(kFullWarp, __float_as_uint(fabsf(code_scale)));
+  float square[kSides] = {key * key, query * query};
+  const float sum = reduce_values<32>(square, place.lane);  // half 0 has the keys'
+  if (place.lane % 16 == 0) reinterpret_cast<float*>(&smem.norm_part[place.warp])[place.half] = sum;
+  if (place.lane == 0) smem.norm_part[place.warp].z = __uint_as_float(scale);
+  __syncthreads();
+  return Norms(smem);
+}
+
+// kn and qn, and the power of two that brings the largest |c| to one. Rows so loud that their squares might overflow
+// are scaled and summed again; NaN counts as loud.
+__device__ __forceinline__ Sides normalize(SharedStorage& smem, const Place& place, const Token& token,
+                                           const Gate& gate, float& power) {
+  float key = bfloat_of(token.key);
+  float query = bfloat_of(token.query);
+  float key_floor = kNormFloor;
+  float query_floor = kNormFloor;
+  Norms norms = norms_of(smem, place, key, query, gate.code_scale);
+  const bool loud_key = !(norms.key_square < kLoudSquare);
+  const bool loud_query = !(norms.query_square < kLoudSquare);
+  if (loud_key || loud_query) {
+    key *= loud_key ? kLoudScale : 1.0f;
+    query *= loud_query ? kLoudScale : 1.0f;
+    key_floor = loud_key ? 0.0f : kNormFloor;
+    query_floor = loud_query ? 0.0f : kNormFloor;
+    __syncthreads();  // the parts have been read
+    norms = norms_of(smem, place, key, query, gate.code_scale);
+  }
+  power = power_to_one(norms.largest_scale);
+  return {key * rsqrtf(norms.key_square + key_floor), query * rsqrtf(norms.query_square + query_floor) * kQueryLength};
+}
+
+// beta = bf16(sigmoid(b)): in double, so that no tie is missed.
+__device__ __forceinline__ float beta_of(float input) {
+  return __bfloat162float(__float2bfloat16_rn(static_cast<float>(1.0 / (1.0 + exp(-static_cast<double>(input))))));
+}
+
+}  // namespace leapquant::cuda::step

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which program a block steps, how many entries its window has, and what becomes of one that must not step.
+#pragma once
+
+#include "cuda/step/storage.cuh"
+
+namespace leapquant::cuda::step {
+
+// What was met at a batch position. The smallest position stands.
+__device__ __forceinline__ void record(const StepArguments& arguments, Trouble trouble, const Program& program) {
+  atomicMin(arguments.first_error_position + static_cast<int>(trouble), static_cast<int>(program.position));
+}
+
+// The block's program, and where its tensors are. Nothing is left to do where the slot is none of the pool. Otherwise
+// passes a barrier.
+__device__ __forceinline__ bool find_program(const StepArguments& arguments, SharedStorage& smem, uint32_t thread,
+                                             Program& program) {
+  // A lane's own: constant memory takes its time where lanes differ, which the load of the index hides.
+  const ProgramBytes own = arguments.tensor[min(thread, kTensorCount - 1u)];
+  program.position = blockIdx.x / arguments.heads;
+  program.head = blockIdx.x - program.position * arguments.heads;
+  program.item = static_cast<int32_t>(program.position);
+  if (arguments.slot_index != nullptr) {
+    program.item = __ldg(arguments.slot_index + program.position);
+    if (program.item <= 0 || program.item >= arguments.num_slots) {
+      reinterpret_cast<uint16_t*>(at(arguments.tensor[kOutput], program.position, program.head))[thread] = 0;
+      if (program.item > 0 && thread == 0) record(arguments, Trouble::kIndex, program);
+      return false;
+    }
+  }
+  if (thread < kTensorCount) {
+    smem.address[thread] = at(own, thread < kOutput ? int64_t{program.item} : int64_t{program.position}, program.head);
+  }
+  __syncthreads();
+  return true;
+}
+
+// The functional form has no error word: the results of a count that is none are NaN.
+__device__ __forceinline__ void write_no_numbers(const SharedStorage& smem, uint32_t thread) {
+  constexpr uint16_t kNaN16 = 0x7FFF;  // of both 16-bit formats
+  const float no_number = __uint_as_float(0x7FFFFFFFu);
+  for (const Tensor row : {kOutput, kTargetKey, kTargetUpdate, kTargetGate}) {
+    tensor_of<uint16_t>(smem, row)[thread] = kNaN16;
+  }
+  tensor_of<float>(smem, kTargetLogDecay)[thread] = no_number;
+  if (thread < kEntries) tensor_of<float>(smem, kTargetWeight)[thread] = no_number;
+}
+
+// What the counter says: the occupied entries, or that the program must not step, which is then dealt with. A flush
+// leaves the counter at L and the weights at 0; NaN is no 0.
+__device__ __forceinline__ bool find_entries(const StepArguments& arguments, const SharedStorage& smem,
+                                             const Program& program, uint32_t thread, int32_t count,
+                                             uint32_t& entries) {
+  const bool in_place = arguments.slot_index != nullptr;
+  entries = static_cast<uint32_t>(count);
+  if (entries < kEntries) return true;
+  if (!in_place) {
+    write_no_numbers(smem, thread);
+    return false;
+  }
+  Trouble trouble = Trouble::kCounter;
+  if (entries == kEntries) {
+    entries = 0;
+    if (tensor_of<float>(smem, kWindowWeight)[kEntries - 1] == 0.0f) return true;
+    trouble = Trouble::kUnflushed;
+  }
+  tensor_of<uint16_t>(smem, kOutput)[thread] = 0;
+  if (thread == 0) record(arguments, trouble, program);
+  return false;
+}
+
+}  // namespace leapquant::cuda::step

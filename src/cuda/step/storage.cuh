@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Shared memory of a program's step, and which part of it a thread has.
+#pragma once
+
+#include "cuda/common/ptx.cuh"
+#include "cuda/step/config.h"
+
+namespace leapquant::cuda::step {
+
+// The thin operand of the products with the codes, x of each side, in one of two forms. As signed bytes, the digits of
+// a number of 61 bits: 16 rows, of the two words of each side four digits each. They lie as lanes multiply them: 16
+// bytes a lane for every 32 keys, in blocks that are padded by eight banks, their sides by sixteen. As bfloats hi, mid
+// and lo, which have the range of x: a row of K each, padded by four banks.
+inline constexpr int kDigits = 4;
+inline constexpr uint32_t kDigitSide = 16 * 16 + 64;
+inline constexpr uint32_t kDigitBlock = kSides * kDigitSide + 32;
+inline constexpr int kTerms = 3;
+inline constexpr int kTermRow = kDim + 8;
+
+// Dot products over the key channels that both sides need: window entries from the newest on, old factors, and kn . qn.
+inline constexpr int kFirstFactorDot = kEntries;
+inline constexpr int kKeyQueryDot = kEntries + kMostFactors;
+inline constexpr int kDots = kKeyQueryDot + 1;
+static_assert(kDots <= 32, "a lane adds up one of them");
+
+inline constexpr uint32_t kRowBytes = 2 * kDim;  // of 16-bit elements
+
+struct alignas(16) SharedStorage {
+  uint16_t key_factor[kMostFactors][kDim];
+  uint16_t value_factor[kMostFactors][kDim];
+  uint16_t window_key[kEntries][kDim];
+  uint16_t window_gate[kEntries][kDim];
+  uint16_t window_update[kEntries][kDim];
+  float window_weight[kWarps][kEntries];  // a copy a warp
+  union {
+    char digits[kDim / 32 * kDigitBlock];
+    uint16_t terms[kSides][kTerms][kTermRow];  // written once the digits are known not to be read
+  };
+  float4 norm_part[kWarps];        // by warp: sums of kx^2 and qx^2, max |c|
+  float2 dot_part[kWarps][kDots];  // by warp; x: with kn, y: with qn
+  float2 dot[kWarps][kDots];       // their sums, a copy a warp
+  float product[kSides][kDim];     // codes x thin, by value channel
+  uint2 value[kDim];               // a thread's own between its arrival and its use: bits of v and of s_v
+  float beta;
+  char* address[kTensorCount];  // of the program's tensors
+};
+
+// Dot products and their use are shared out among the halves of a warp: each has the warp's 32 channels, a pair a lane,
+// and half of the terms, entries by bit 2 of their age, factors by bit 1 of their number.
+__device__ __forceinline__ uint32_t half_of_age(uint32_t age) { return age >> 2 & 1; }
+__device__ __forceinline__ uint32_t half_of_factor(uint32_t factor) { return factor >> 1 & 1; }
+
+// Rows of 16-bit elements in shared memory: those of the second half have neighbouring 64 bytes exchanged, so that the
+// halves of a warp find theirs in different banks. In bytes.
+__device__ __forceinline__ uint32_t row_offset(uint32_t byte, uint32_t half) { return byte ^ half << 6; }
+
+// A thread is key channel `thread` until the dot products are done, and `value_channel` after.
+struct Place {
+  uint32_t thread;
+  uint32_t warp;
+  uint32_t lane;
+  uint32_t g;
+  uint32_t t;
+  uint32_t half;
+  uint32_t pair_byte;  // of the lane's channels in a row of their half
+  uint32_t value_channel;
+
+  __device__ __forceinline__ Place()
+      : thread(threadIdx.x),
+        warp(__shfl_sync(kFullWarp, thread / 32, 0)),
+        lane(thread % 32),
+        g(lane / 4),
+        t(lane % 4),
+        half(lane / 16),
+        pair_byte(row_offset(64 * warp + 4 * (lane % 16), half)),
+        value_channel(32 * warp + 2 * (lane % 16) + half) {}
+  __device__ __forceinline__ uint32_t pair_of(const uint16_t (&row)[kDim]) const {
+    return *reinterpret_cast<const uint32_t*>(reinterpret_cast<const char*>(row) + pair_byte);
+  }
+  // The lane's pair in the row of the entry of age `first`; further rows lie in front of it, an entry's age each. Of
+  // ages beyond the occupied entries it is something else in shared memory (up to kPassEntries rows are in front of a
+  // window's).
+  __device__ __forceinline__ const char* pairs_from(const uint16_t (&rows)[kEntries][kDim], uint32_t first,
+                                                    uint32_t entries) const {
+    const int row = static_cast<int>(entries) - 1 - static_cast<int>(first);
+    return reinterpret_cast<const char*>(rows) + row * static_cast<int>(kRowBytes) + pair_byte;
+  }
+};
+
+// A program: its place in the batch, and its item and head in the tensors.
+struct Program {
+  uint32_t position;
+  int32_t item;
+  uint32_t head;
+};
+
+__device__ __forceinline__ char* at(const ProgramBytes& tensor, int64_t item, uint32_t head) {
+  return tensor.base + item * tensor.item_stride + int64_t{head} * tensor.head_stride;
+}
+
+// One of the program's tensors.
+template <class T>
+__device__ __forceinline__ T* tensor_of(const SharedStorage& smem, Tensor tensor) {
+  return reinterpret_cast<T*>(smem.address[tensor]);
+}
+
+}  // namespace leapquant::cuda::step
