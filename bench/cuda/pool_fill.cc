@@ -36,9 +36,9 @@ std::vector<SlotParts> slot_parts(const lq_pool_tensors& pool) {
 
 }  // namespace
 
-void fill_items(void* target, const void* host, size_t item_bytes, size_t items) {
+void fill_items(void* target, const void* host, size_t item_bytes, size_t distinct, size_t items) {
   auto* const first = static_cast<char*>(target);
-  size_t filled = std::min<size_t>(items, kDistinctItems);
+  size_t filled = std::min(items, distinct);
   check_cuda(cudaMemcpy(first, host, filled * item_bytes, cudaMemcpyHostToDevice), "filling device memory");
   while (filled < items) {
     const size_t next = std::min(filled, items - filled);
@@ -57,7 +57,7 @@ void fill_slots(const Pool& pool, lq_layout layout, const judge::CheckpointTenso
   const std::vector<SlotParts> from = slot_parts(tensors);
   const std::vector<SlotParts> to = slot_parts(pool.tensors());
   const auto slots = static_cast<size_t>(pool.tensors().hcnt.shape[0] - 1);
-  for (size_t i = 0; i < to.size(); ++i) fill_items(to[i].first, from[i].first, to[i].bytes, slots);
+  for (size_t i = 0; i < to.size(); ++i) fill_items(to[i].first, from[i].first, to[i].bytes, kDistinctItems, slots);
 }
 
 }  // namespace leapquant::bench

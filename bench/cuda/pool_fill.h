@@ -22,9 +22,9 @@ device::CudaMemory uploaded(int32_t device, const std::vector<T>& values) {
   return memory;
 }
 
-// The bytes of kDistinctItems items one after another, repeated to make up `items`: they go up, and then what is filled
+// The bytes of `distinct` items one after another, repeated to make up `items`: they go up, and then what is filled
 // is copied behind itself.
-void fill_items(void* target, const void* host, size_t item_bytes, size_t items);
+void fill_items(void* target, const void* host, size_t item_bytes, size_t distinct, size_t items);
 
 // Fills the slots of a pool from slot 1 on with kDistinctItems items in turn. Counters are left alone.
 void fill_slots(const Pool& pool, lq_layout layout, const judge::CheckpointTensors& checkpoint,

@@ -87,7 +87,7 @@ FlushTiming time_flush_on_gpu(const Context& context, const FlushCase& flush_cas
   const CudaMemory indices = uploaded(place.index, slots);
   const CudaMemory basis = uploaded(place.index, inputs.q0);
   const lq_tensor q0 = tensor(basis.data(), LQ_FLOAT32, {geometry.value_dim, geometry.rank}, place);
-  TimedGraph graph(place.index, [&](int set, cudaStream_t stream) {
+  TimedGraph graph(place.index, [&](int set, int /*round*/, cudaStream_t stream) {
     auto* const first = static_cast<int32_t*>(indices.data()) + set * flush_case.batch;
     pool.flush_inplace(tensor(first, LQ_INT32, {flush_case.batch}, place), q0, stream);
   });

@@ -20,27 +20,31 @@ using device::check_cuda;
 using device::CudaMemory;
 using device::tensor_bytes;
 
-// A tensor [items, ...] whose items repeat those of `host`.
+// Tokens that the items of a batch take turns in: at each round of a cycle an item has the next one, so that a window
+// holds entries of different tokens.
+constexpr int64_t kDistinctTokens = 64;
+
+// A tensor [items, ...] whose items repeat the kDistinctTokens of `host`.
 CudaMemory repeated(int32_t device, const std::vector<Bfloat16>& host, int64_t items) {
-  const size_t item_bytes = host.size() * sizeof(Bfloat16) / kDistinctItems;
+  const size_t item_bytes = host.size() * sizeof(Bfloat16) / kDistinctTokens;
   CudaMemory memory(device, item_bytes * static_cast<size_t>(items));
-  fill_items(memory.data(), host.data(), item_bytes, static_cast<size_t>(items));
+  fill_items(memory.data(), host.data(), item_bytes, kDistinctTokens, static_cast<size_t>(items));
   return memory;
 }
 
 // Query, key and value of each item in one row.
 std::vector<Bfloat16> packed(const judge::TokenTensors& token) {
   std::vector<Bfloat16> rows;
-  for (int64_t item = 0; item < kDistinctItems; ++item) {
+  for (int64_t item = 0; item < kDistinctTokens; ++item) {
     for (const std::vector<Bfloat16>* tensor : {&token.qx, &token.kx, &token.vx}) {
-      const auto size = static_cast<std::ptrdiff_t>(tensor->size()) / kDistinctItems;
+      const auto size = static_cast<std::ptrdiff_t>(tensor->size()) / kDistinctTokens;
       rows.insert(rows.end(), tensor->begin() + item * size, tensor->begin() + (item + 1) * size);
     }
   }
   return rows;
 }
 
-// The arguments of the calls: a batch of the tensors for each set.
+// The arguments of the calls: a batch of the tensors for each set, and an item more for each further round.
 class StepArguments {
  public:
   StepArguments(lq_device place, const StepCase& step_case, const judge::TokenTensors& token,
@@ -48,29 +52,29 @@ class StepArguments {
       : place_(place),
         geometry_(step_case.geometry),
         batch_(step_case.batch),
-        mixed_(repeated(place.index, packed(token), kAllSets * batch_)),
-        gate_input_(repeated(place.index, token.a, kAllSets * batch_)),
-        beta_input_(repeated(place.index, token.b, kAllSets * batch_)),
+        mixed_(repeated(place.index, packed(token), token_items())),
+        gate_input_(repeated(place.index, token.a, token_items())),
+        beta_input_(repeated(place.index, token.b, token_items())),
         log_rate_(uploaded(place.index, token.A_log)),
         gate_bias_(uploaded(place.index, token.dt_bias)),
         output_(place.index, static_cast<size_t>(kAllSets * batch_ * value_row()) * sizeof(Bfloat16)),
         basis_(uploaded(place.index, start_basis)),
         indices_(uploaded(place.index, slots(kAllSets * batch_))) {}
 
-  lq_tensor indices(int set) const { return part(indices_, LQ_INT32, sizeof(int32_t), set, {batch_}); }
+  lq_tensor indices(int set) const { return part(indices_, LQ_INT32, sizeof(int32_t), set, 0, {batch_}); }
   lq_tensor output(int set) const {
-    return part(output_, LQ_BFLOAT16, sizeof(Bfloat16), set, {batch_, geometry_.num_heads, geometry_.value_dim});
+    return part(output_, LQ_BFLOAT16, sizeof(Bfloat16), set, 0, {batch_, geometry_.num_heads, geometry_.value_dim});
   }
   lq_tensor start_basis() const {
     return tensor(basis_.data(), LQ_FLOAT32, {geometry_.value_dim, geometry_.rank}, place_);
   }
-  lq_token token(int set) const {
+  lq_token token(int set, int round) const {
     lq_token token{};
     const int64_t heads = geometry_.num_heads;
     const int64_t keys = geometry_.key_dim;
-    token.mixed = part(mixed_, LQ_BFLOAT16, sizeof(Bfloat16), set, {batch_, 2 * heads * keys + value_row()});
-    token.a = part(gate_input_, LQ_BFLOAT16, sizeof(Bfloat16), set, {batch_, heads, keys});
-    token.b = part(beta_input_, LQ_BFLOAT16, sizeof(Bfloat16), set, {batch_, heads});
+    token.mixed = part(mixed_, LQ_BFLOAT16, sizeof(Bfloat16), set, round, {batch_, 2 * heads * keys + value_row()});
+    token.a = part(gate_input_, LQ_BFLOAT16, sizeof(Bfloat16), set, round, {batch_, heads, keys});
+    token.b = part(beta_input_, LQ_BFLOAT16, sizeof(Bfloat16), set, round, {batch_, heads});
     token.A_log = tensor(log_rate_.data(), LQ_FLOAT32, {heads}, place_);
     token.dt_bias = tensor(gate_bias_.data(), LQ_FLOAT32, {heads, keys}, place_);
     return token;
@@ -83,12 +87,13 @@ class StepArguments {
     return result;
   }
   int64_t value_row() const { return int64_t{geometry_.num_heads} * geometry_.value_dim; }
-  // The batch of one set.
-  lq_tensor part(const CudaMemory& memory, lq_dtype dtype, size_t element, int set,
+  int64_t token_items() const { return kAllSets * batch_ + geometry_.window - 1; }
+  // The batch of one set, `later` items on.
+  lq_tensor part(const CudaMemory& memory, lq_dtype dtype, size_t element, int set, int later,
                  std::initializer_list<int64_t> shape) const {
     const int64_t elements = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-    return tensor(static_cast<char*>(memory.data()) + static_cast<size_t>(set * elements) * element, dtype, shape,
-                  place_);
+    const int64_t first = set * elements + later * (elements / batch_);
+    return tensor(static_cast<char*>(memory.data()) + static_cast<size_t>(first) * element, dtype, shape, place_);
   }
 
   lq_device place_;
@@ -166,12 +171,13 @@ StepTiming time_step_on_gpu(const Context& context, const StepCase& step_case) {
   check_cuda(cudaMemcpy(tensors.hcnt.data, counters.data(), tensor_bytes(tensors.hcnt), cudaMemcpyHostToDevice),
              "filling a pool");
   const Backup backup(place.index, {tensors.hcnt, tensors.pcum});
-  const StepArguments arguments(place, step_case, inputs.token, bench_inputs(geometry, 1).q0);
+  const StepArguments arguments(place, step_case, step_bench_inputs(geometry, kDistinctTokens).token,
+                                bench_inputs(geometry, 1).q0);
   const bool cycle = step_case.op == StepOp::kCycle;
-  const auto call = [&](int set, cudaStream_t stream) {
+  const auto call = [&](int set, int round, cudaStream_t stream) {
     const lq_tensor idx = arguments.indices(set);
     const lq_tensor o = arguments.output(set);
-    const lq_token token = arguments.token(set);
+    const lq_token token = arguments.token(set, round);
     if (cycle) {
       pool.step_flush_inplace(idx, token, arguments.start_basis(), o, kStepDefaults, stream);
     } else {

@@ -49,10 +49,10 @@ TimedGraph::TimedGraph(int32_t device, Call call, int rounds)
       begin_(make_event()),
       end_(make_event()) {
   check_cuda(cudaDeviceSynchronize(), "finishing what was enqueued before");
-  call_(kWarmSet, stream_.get());  // loads its kernels, which a capture may not allow
+  call_(kWarmSet, 0, stream_.get());  // loads its kernels, which a capture may not allow
   check_cuda(cudaStreamSynchronize(stream_.get()), "running a first call");
   check_cuda(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeGlobal), "capturing a graph");
-  for (int n = 0; n < rounds * kSets; ++n) call_(n % kSets, stream_.get());
+  for (int n = 0; n < rounds * kSets; ++n) call_(n % kSets, n / kSets, stream_.get());
   cudaGraph_t captured = nullptr;
   check_cuda(cudaStreamEndCapture(stream_.get(), &captured), "capturing a graph");
   const Owner<cudaGraph_t, cudaGraphDestroy> graph(captured);
@@ -66,7 +66,7 @@ TimedGraph::TimedGraph(int32_t device, Call call, int rounds)
 double TimedGraph::replay(const Prepare& prepare) {
   prepare(stream_.get());
   check_cuda(launch_sweep(sweep_.data(), sweep_.bytes(), stream_.get()), "emptying the cache");
-  call_(kWarmSet, stream_.get());
+  call_(kWarmSet, 0, stream_.get());
   check_cuda(cudaEventRecord(begin_.get(), stream_.get()), "recording an event");
   check_cuda(cudaGraphLaunch(graph_.get(), stream_.get()), "launching a graph");
   check_cuda(cudaEventRecord(end_.get(), stream_.get()), "recording an event");

@@ -23,7 +23,7 @@ inline constexpr int kAllSets = kSets + 1;
 
 class TimedGraph {
  public:
-  using Call = std::function<void(int set, cudaStream_t stream)>;
+  using Call = std::function<void(int set, int round, cudaStream_t stream)>;
   using Prepare = std::function<void(cudaStream_t stream)>;
 
   // Captures kSets calls, so many rounds of them, after one call that runs.

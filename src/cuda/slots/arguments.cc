@@ -8,6 +8,7 @@ namespace leapquant::cuda::slots {
 namespace {
 
 constexpr uint32_t kHalfOnes = uint32_t{kHalfOne} << 16 | kHalfOne;
+constexpr uint32_t kFloatOne = 0x3F800000u;
 
 void set_parts(const SlotPlan& plan, SlotArguments& arguments) {
   const Geometry& g = plan.geometry;
@@ -18,8 +19,12 @@ void set_parts(const SlotPlan& plan, SlotArguments& arguments) {
   arguments.part[kWindowKey] = part(plan.window.window_key, int64_t{g.window} * g.key_dim * 2, 0);
   arguments.part[kWindowUpdate] = part(plan.window.window_update, int64_t{g.window} * g.value_dim * 2, 0);
   arguments.part[kWindowWeight] = part(plan.window.window_weight, int64_t{g.window} * 4, 0);
+  if (g.gate == Gate::kGdn) {
+    arguments.part[kDecay] = part(plan.window.decay, 4, kFloatOne);
+    return;
+  }
   arguments.part[kWindowGate] = part(plan.window.window_gate, int64_t{g.window} * g.key_dim * 2, kHalfOnes);
-  arguments.part[kLogDecay] = part(plan.window.log_decay, int64_t{g.key_dim} * 4, 0);
+  arguments.part[kDecay] = part(plan.window.log_decay, int64_t{g.key_dim} * 4, 0);
 }
 
 }  // namespace
@@ -38,6 +43,7 @@ Result<SlotArguments> arguments_of(const SlotPlan& plan) {
   set_parts(plan, arguments);
   constexpr const char* kNames[kPartCount] = {"codes", "kbuf", "ubuf", "w", "gbuf", "pcum"};
   for (int i = 0; i < kPartCount; ++i) {
+    if (arguments.part[i].bytes < 16) continue;
     LQ_RETURN_IF_ERROR(
         check_alignment(kNames[i], arguments.part[i].tensor, {plan.pool.num_slots, plan.geometry.num_heads}));
   }

@@ -11,14 +11,15 @@ namespace leapquant::cuda::slots {
 
 inline constexpr int kThreads = 256;
 
-// The bytes of a program in one tensor, a multiple of 16, and what a new pool holds there.
+// The bytes of a program in one tensor, a multiple of 4, and what a new pool holds there. From 16 bytes on, programs
+// begin at a multiple of 16.
 struct Part {
   ProgramBytes tensor;
   int32_t bytes;
   uint32_t fresh;
 };
 
-enum PartName { kRegion, kWindowKey, kWindowUpdate, kWindowWeight, kWindowGate, kLogDecay, kPartCount };
+enum PartName { kRegion, kWindowKey, kWindowUpdate, kWindowWeight, kWindowGate, kDecay, kPartCount };
 
 struct SlotArguments {
   Part part[kPartCount];

@@ -17,6 +17,18 @@ __device__ __forceinline__ void record_beyond(const SlotArguments& arguments, in
   if (threadIdx.x == 0 && slot >= arguments.num_slots) atomicMin(arguments.index_error, static_cast<int>(position));
 }
 
+template <class Word>
+__device__ __forceinline__ Word& word(char* bytes, int offset) {
+  return *reinterpret_cast<Word*>(bytes + offset);
+}
+
+// Calls `use` with the offset of each whole word between `first` and `end`, shared out among the block's threads.
+template <class Word, class Use>
+__device__ __forceinline__ void for_each_word(int first, int end, Use use) {
+  constexpr int kBytes = sizeof(Word);
+  for (int n = first + kBytes * threadIdx.x; n + kBytes <= end; n += kBytes * kThreads) use(n);
+}
+
 __global__ void __launch_bounds__(kThreads) reset_kernel(const __grid_constant__ SlotArguments arguments) {
   const uint32_t position = blockIdx.x / arguments.heads;
   const uint32_t head = blockIdx.x - position * arguments.heads;
@@ -27,8 +39,10 @@ __global__ void __launch_bounds__(kThreads) reset_kernel(const __grid_constant__
   for (int i = 0; i < kPartCount; ++i) {
     const Part& part = arguments.part[i];
     const uint4 fresh = make_uint4(part.fresh, part.fresh, part.fresh, part.fresh);
-    auto* const target = reinterpret_cast<uint4*>(at(part.tensor, slot, head));
-    for (int n = threadIdx.x; n < part.bytes / 16; n += kThreads) target[n] = fresh;
+    char* const target = at(part.tensor, slot, head);
+    for_each_word<uint4>(0, part.bytes, [&](int offset) { word<uint4>(target, offset) = fresh; });
+    for_each_word<uint32_t>(part.bytes / 16 * 16, part.bytes,
+                            [&](int offset) { word<uint32_t>(target, offset) = part.fresh; });
   }
   if (threadIdx.x == 0) *reinterpret_cast<int32_t*>(at(arguments.fill_count, slot, head)) = 0;
 }
@@ -44,9 +58,11 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const __grid_constant__ 
 #pragma unroll
   for (int i = 0; i < kPartCount; ++i) {
     const Part& part = arguments.part[i];
-    const auto* const from = reinterpret_cast<const uint4*>(at(part.tensor, source, head));
-    auto* const to = reinterpret_cast<uint4*>(at(part.tensor, target, head));
-    for (int n = threadIdx.x; n < part.bytes / 16; n += kThreads) to[n] = from[n];
+    char* const from = at(part.tensor, source, head);
+    char* const to = at(part.tensor, target, head);
+    for_each_word<uint4>(0, part.bytes, [&](int offset) { word<uint4>(to, offset) = word<uint4>(from, offset); });
+    for_each_word<uint32_t>(part.bytes / 16 * 16, part.bytes,
+                            [&](int offset) { word<uint32_t>(to, offset) = word<uint32_t>(from, offset); });
   }
   if (threadIdx.x == 0) {
     *reinterpret_cast<int32_t*>(at(arguments.fill_count, target, head)) =
