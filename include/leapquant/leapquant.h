@@ -397,16 +397,51 @@ LQ_API lq_status lq_pool_reset_slots(lq_pool* pool, const lq_tensor* idx, void* 
  * backend without it refuses it (LQ_UNSUPPORTED), by name. */
 LQ_API lq_status lq_pool_copy_slots(lq_pool* pool, const lq_tensor* src, const lq_tensor* dst, void* stream);
 
+/* Which way the elements of a dense state run in memory. */
+typedef enum lq_state_order {
+  LQ_STATE_VK = 1, /* [V, K] */
+  LQ_STATE_KV = 2  /* [K, V] */
+} lq_state_order;
+
+/* Imports dense states, as a prefill leaves them: every program of the slots in `idx` gets the checkpoint of its state
+ * (steps 2 and 3 of a flush), an empty window, and the counter that `offset` says. Nothing of the slot's last tenant
+ * stays. The state of a slot that is exported and imported again is the one that a flush would have left, bit for bit.
+ *
+ *   idx     as in lq_flush_inplace; position i takes state i.
+ *   state   float32 or bfloat16, [n, H, V, K] (LQ_STATE_VK) or [n, H, K, V] (LQ_STATE_KV); may be strided over n and H.
+ *   offset  int32 [n, H], may be strided (stride 0 over n: the same for every sequence), or NULL for zeros: counters to
+ *           begin with, 0 to L - 1. A program of offset c counts c entries that are empty, and is due after L - c steps:
+ *           with offsets spread over the heads, so are the flushes over the tokens. A backend on host memory refuses any
+ *           other value; elsewhere such a program keeps every byte and is recorded (LQ_ERROR_COUNTER).
+ *   q0      as in lq_flush_inplace.
+ *
+ * A state that is not finite is imported all the same, and recorded (LQ_ERROR_NONFINITE). Allocates and synchronises as
+ * lq_flush_inplace does. A backend without it refuses it (LQ_UNSUPPORTED), by name. */
+LQ_API lq_status lq_pool_import_state(lq_pool* pool, const lq_tensor* idx, const lq_tensor* state, lq_state_order order,
+                                      const lq_tensor* offset, const lq_tensor* q0, void* stream);
+
+/* Exports the states of the slots in `idx` at any fill: what checkpoint and window stand for (step 1 of a flush). The
+ * pool keeps every byte. Entries from the counter on must be empty: weight 0, gate 1.
+ *
+ *   idx    as in lq_flush_inplace; position i gives state i. The states of an entry <= 0 and of one beyond the pool are
+ *          zero, and so is that of a program whose counter is below 0 or above L; the last two are recorded
+ *          (LQ_ERROR_INDEX, LQ_ERROR_COUNTER).
+ *   state  float32 [n, H, V, K] (LQ_STATE_VK) or [n, H, K, V] (LQ_STATE_KV), contiguous; overlaps nothing else.
+ *
+ * Allocates and synchronises as lq_flush_inplace does. A backend without it refuses it (LQ_UNSUPPORTED), by name. */
+LQ_API lq_status lq_pool_export_state(lq_pool* pool, const lq_tensor* idx, const lq_tensor* state, lq_state_order order,
+                                      void* stream);
+
 /* Reports duplicate entries of `idx` as LQ_INVALID_ARGUMENT, naming the first two positions. Synchronises. */
 LQ_API lq_status lq_pool_check_indices(lq_pool* pool, const lq_tensor* idx, void* stream);
 
 /* Kinds of trouble that in-place calls meet in the data; they never stop the call. */
 typedef enum lq_pool_error_kind {
   LQ_ERROR_INDEX = 0,     /* an index beyond the pool */
-  LQ_ERROR_NONFINITE = 1, /* a flush whose state or start basis holds NaN or Inf: so does the new checkpoint; or a step
-                             whose output, update or log-decay is NaN or Inf */
+  LQ_ERROR_NONFINITE = 1, /* a flush or an import whose state or start basis holds NaN or Inf: so does the new
+                             checkpoint; or a step whose output, update or log-decay is NaN or Inf */
   LQ_ERROR_UNFLUSHED = 2, /* a step met a full window that was not flushed */
-  LQ_ERROR_COUNTER = 3,   /* a step met a counter below 0 or above L */
+  LQ_ERROR_COUNTER = 3,   /* a step or an export met a counter below 0 or above L */
   LQ_ERROR_KIND_COUNT = 4
 } lq_pool_error_kind;
 

@@ -141,6 +141,18 @@ class Pool {
     check(lq_pool_copy_slots(get(), &src, &dst, stream));
   }
 
+  // See lq_pool_import_state. `offset` may be null.
+  void import_state(const lq_tensor& idx, const lq_tensor& state, lq_state_order order, const lq_tensor* offset,
+                    const lq_tensor& q0, void* stream = nullptr) const {
+    check(lq_pool_import_state(get(), &idx, &state, order, offset, &q0, stream));
+  }
+
+  // See lq_pool_export_state.
+  void export_state(const lq_tensor& idx, const lq_tensor& state, lq_state_order order = LQ_STATE_VK,
+                    void* stream = nullptr) const {
+    check(lq_pool_export_state(get(), &idx, &state, order, stream));
+  }
+
   void check_indices(const lq_tensor& idx, void* stream = nullptr) const {
     check(lq_pool_check_indices(get(), &idx, stream));
   }

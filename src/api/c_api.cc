@@ -32,6 +32,7 @@ static_assert(static_cast<int>(DType::kFloat32) == LQ_FLOAT32 && static_cast<int
 static_assert(static_cast<int>(DeviceType::kCuda) == LQ_DEVICE_CUDA);
 static_assert(static_cast<int>(Gate::kGdn) == LQ_GATE_GDN && static_cast<int>(Layout::kPadded) == LQ_LAYOUT_PADDED);
 static_assert(static_cast<int>(GateFunction::kGiven) == LQ_GATE_GIVEN);
+static_assert(static_cast<int>(StateOrder::kKeyValue) == LQ_STATE_KV);
 static_assert(kErrorKindCount == LQ_ERROR_KIND_COUNT && kMaxDims == LQ_MAX_DIMS);
 
 // A fixed buffer: to report a failed allocation must not allocate.
@@ -197,6 +198,22 @@ Status copy_slots(lq_pool* pool, const lq_tensor* src, const lq_tensor* dst, voi
   if (!plan.ok()) return plan.status();
   if (plan.value().count == 0) return {};
   return pool->pool->backend().copy_slots(plan.value(), stream);
+}
+
+Status import_state(lq_pool* pool, const ImportRequest& request, void* stream) {
+  LQ_RETURN_IF_ERROR(require(pool, "pool"));
+  const Result<StatePlan> plan = plan_import(*pool->pool, request);
+  if (!plan.ok()) return plan.status();
+  if (plan.value().batch == 0) return {};
+  return pool->pool->backend().import_state(plan.value(), stream);
+}
+
+Status export_state(lq_pool* pool, const lq_tensor* idx, const lq_tensor* state, lq_state_order order, void* stream) {
+  LQ_RETURN_IF_ERROR(require(pool, "pool"));
+  const Result<StatePlan> plan = plan_export(*pool->pool, idx, state, order);
+  if (!plan.ok()) return plan.status();
+  if (plan.value().batch == 0) return {};
+  return pool->pool->backend().export_state(plan.value(), stream);
 }
 
 Status check_indices(lq_pool* pool, const lq_tensor* idx, void* stream) {
@@ -414,6 +431,16 @@ lq_status lq_pool_reset_slots(lq_pool* pool, const lq_tensor* idx, void* stream)
 
 lq_status lq_pool_copy_slots(lq_pool* pool, const lq_tensor* src, const lq_tensor* dst, void* stream) {
   return api::guarded([&] { return api::copy_slots(pool, src, dst, stream); });
+}
+
+lq_status lq_pool_import_state(lq_pool* pool, const lq_tensor* idx, const lq_tensor* state, lq_state_order order,
+                               const lq_tensor* offset, const lq_tensor* q0, void* stream) {
+  return api::guarded([&] { return api::import_state(pool, {idx, state, order, offset, q0}, stream); });
+}
+
+lq_status lq_pool_export_state(lq_pool* pool, const lq_tensor* idx, const lq_tensor* state, lq_state_order order,
+                               void* stream) {
+  return api::guarded([&] { return api::export_state(pool, idx, state, order, stream); });
 }
 
 lq_status lq_pool_check_indices(lq_pool* pool, const lq_tensor* idx, void* stream) {

@@ -42,6 +42,20 @@ Result<FlushPlan> plan_flush_inplace(const Pool& pool, const lq_tensor* idx, con
 Result<SlotPlan> plan_reset(const Pool& pool, const lq_tensor* idx);
 Result<SlotPlan> plan_copy(const Pool& pool, const lq_tensor* sources, const lq_tensor* targets);
 
+// An import of states, where `offset` may be null, and an export.
+struct ImportRequest {
+  const lq_tensor* idx;
+  const lq_tensor* state;
+  lq_state_order order;
+  const lq_tensor* offset;
+  const lq_tensor* start_basis;
+};
+Result<StatePlan> plan_import(const Pool& pool, const ImportRequest& request);
+Result<StatePlan> plan_export(const Pool& pool, const lq_tensor* idx, const lq_tensor* state, lq_state_order order);
+
+// A start basis on the pool's device that overlaps nothing of the pool.
+Result<TensorView> to_start_basis(const Pool& pool, const lq_tensor* start_basis);
+
 // A functional step on `backend`, and one of a pool's slots.
 struct StepRequest {
   const lq_geometry* geometry;

@@ -11,11 +11,13 @@
 #include "core/checkpoint_layout.h"
 #include "cpu/cpu_quota.h"
 #include "cpu/flush_kernel.h"
+#include "cpu/state_kernel.h"
 #include "cpu/step_kernel.h"
 #include "cpu/step_range.h"
 #include "cpu/targets.h"
 #include "cpu/worker_pool.h"
 #include "plan/host_backend.h"
+#include "plan/host_state.h"
 
 namespace leapquant::cpu {
 namespace {
@@ -78,6 +80,41 @@ class CpuBackend final : public HostBackend {
   Status step(const StepPlan& plan, void* /*stream*/) override {
     workers_.run(plan.programs(), [&](int worker, int64_t begin, int64_t end) {
       step_range(plan, step_kernel_, begin, end, step_workspaces_[static_cast<size_t>(worker)]);
+    });
+    return {};
+  }
+
+  Status import_state(const StatePlan& plan, void* /*stream*/) override {
+    const int32_t rank = plan.geometry.rank;
+    const auto prepare_start = flush_kernel_of(target_, rank).prepare_start;
+    const StateKernel kernel = state_kernel_of(target_, rank);
+    workers_.run(plan.programs(), [&](int worker, int64_t begin, int64_t end) {
+      FlushWorkspace& workspace = workspaces_[static_cast<size_t>(worker)];
+      workspace.upcoming.clear();
+      prepare_start(plan.start_basis, workspace);
+      for (int64_t n = begin; n < end; ++n) {
+        const auto program = imported_program(plan, n);
+        if (!program) continue;
+        const bool finite = kernel.import_state(plan.states.at(program->position, program->head),
+                                                plan.checkpoint.at(program->item, program->head), workspace);
+        finish_import(plan, *program, finite);
+      }
+    });
+    return {};
+  }
+
+  Status export_state(const StatePlan& plan, void* /*stream*/) override {
+    const StateKernel kernel = state_kernel_of(target_, plan.geometry.rank);
+    workers_.run(plan.programs(), [&](int worker, int64_t begin, int64_t end) {
+      FlushWorkspace& workspace = workspaces_[static_cast<size_t>(worker)];
+      workspace.upcoming.clear();
+      for (int64_t n = begin; n < end; ++n) {
+        const auto program = exported_program(plan, n);
+        if (!program) continue;
+        kernel.export_state(plan.geometry.gate, plan.checkpoint.at(program->item, program->head),
+                            plan.window.at(program->item, program->head),
+                            plan.states.at(program->position, program->head), workspace);
+      }
     });
     return {};
   }

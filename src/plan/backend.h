@@ -13,6 +13,7 @@
 #include "core/tensor_view.h"
 #include "plan/flush_plan.h"
 #include "plan/slot_plan.h"
+#include "plan/state_plan.h"
 #include "plan/step_plan.h"
 
 namespace leapquant {
@@ -53,6 +54,10 @@ class Backend {
   // Slots get the bytes of a new pool's, or those of other slots.
   virtual Status reset_slots(const SlotPlan& /*plan*/, void* /*stream*/) { return lacking("the reset of slots"); }
   virtual Status copy_slots(const SlotPlan& /*plan*/, void* /*stream*/) { return lacking("copies of slots"); }
+
+  // Dense states become checkpoints with an empty window, or are rebuilt from checkpoint and window.
+  virtual Status import_state(const StatePlan& /*plan*/, void* /*stream*/) { return lacking("the import of states"); }
+  virtual Status export_state(const StatePlan& /*plan*/, void* /*stream*/) { return lacking("the export of states"); }
 
   // Memory on the backend's device. `allocate` gives zeroed bytes, aligned to at least 256.
   virtual Result<void*> allocate(size_t bytes) = 0;
