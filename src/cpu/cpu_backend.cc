@@ -17,6 +17,7 @@
 #include "cpu/targets.h"
 #include "cpu/worker_pool.h"
 #include "plan/host_backend.h"
+#include "plan/host_draft.h"
 #include "plan/host_state.h"
 
 namespace leapquant::cpu {
@@ -84,6 +85,26 @@ class CpuBackend final : public HostBackend {
     return {};
   }
 
+  Status draft(const DraftPlan& plan, void* /*stream*/) override {
+    workers_.run(plan.step.programs(), [&](int worker, int64_t begin, int64_t end) {
+      draft_range(plan, step_kernel_, begin, end, step_workspaces_[static_cast<size_t>(worker)]);
+    });
+    return {};
+  }
+
+  Status commit(const CommitPlan& plan, void* /*stream*/) override {
+    const FlushKernel kernel = flush_kernel_of(target_, plan.flush.geometry.rank);
+    workers_.run(plan.flush.programs(), [&](int worker, int64_t begin, int64_t end) {
+      FlushWorkspace& workspace = workspaces_[static_cast<size_t>(worker)];
+      workspace.upcoming.clear();
+      kernel.prepare_start(plan.flush.start_basis, workspace);
+      for (int64_t n = begin; n < end; ++n) {
+        commit_program(plan, n, [&](const DueProgram& due) { flush_due(plan.flush, kernel, due, workspace); });
+      }
+    });
+    return {};
+  }
+
   Status import_state(const StatePlan& plan, void* /*stream*/) override {
     const int32_t rank = plan.geometry.rank;
     const auto prepare_start = flush_kernel_of(target_, rank).prepare_start;
@@ -139,11 +160,15 @@ class CpuBackend final : public HostBackend {
       next = next_due(plan, number_of(plan, *due) + 1, end);
       workspace.upcoming.clear();
       if (next) queue_program(plan, *next, workspace.upcoming);
-      const WindowProgram window = plan.window.at(due->item, due->head);
-      const bool finite = kernel.flush(plan.geometry.gate, plan.source.at(due->item, due->head), window,
-                                       plan.target.at(due->item, due->head), workspace);
-      finish_flush(plan, *due, finite);
+      flush_due(plan, kernel, *due, workspace);
     }
+  }
+
+  static void flush_due(const FlushPlan& plan, const FlushKernel& kernel, const DueProgram& due,
+                        FlushWorkspace& workspace) {
+    const bool finite = kernel.flush(plan.geometry.gate, plan.source.at(due.item, due.head),
+                                     plan.window.at(due.item, due.head), plan.target.at(due.item, due.head), workspace);
+    finish_flush(plan, due, finite);
   }
 
   Target target_;

@@ -93,8 +93,9 @@ HWY_INLINE Lanes16 apply_gates(const StepProgram& p, StepWorkspace& workspace) {
     const Lanes16 decay = exp16(gate);
     store16(decay, workspace.entry_decay + k);
     store16(decay, p.rows.gate + k);
-    const Lanes16 log_decay = add16(load16(p.window.log_decay + k), gate);
+    const Lanes16 log_decay = add16(load16(p.log_decay + k), gate);
     store16(log_decay, p.rows.log_decay + k);
+    if (p.rows.log_gate != nullptr) store16(gate, p.rows.log_gate + k);
     trouble = mul_add16(log_decay, set16(0.0f), trouble);
     const Lanes16 checkpoint_decay = exp16(log_decay);
     for (size_t s = 0; s < kSides; ++s) {
@@ -106,6 +107,8 @@ HWY_INLINE Lanes16 apply_gates(const StepProgram& p, StepWorkspace& workspace) {
 
 // ---- T3: dot products over k ---------------------------------------------------------------------------------------
 
+inline constexpr size_t kMostEntries = kWindow + static_cast<size_t>(kMaxDraftTokens);
+
 // Both sides' dot products with one row.
 struct Dots {
   float of[kSides];
@@ -114,8 +117,8 @@ struct Dots {
 // Rows of the rank-R part, then live entries: a value row with its dot products.
 struct Terms {
   Dots factor[kMaxRank];
-  Dots entry[kWindow];
-  size_t live[kWindow];  // entries whose weight is not 0
+  Dots entry[kMostEntries];
+  const Bfloat16* live[kMostEntries];  // update rows [V] of the entries whose weight is not 0
   size_t live_count = 0;
 };
 
@@ -133,24 +136,22 @@ HWY_INLINE void add_factors(const StepProgram& p, const StepWorkspace& workspace
   }
 }
 
-HWY_INLINE void add_entry(const StepProgram& p, size_t j, const StepWorkspace& workspace, Terms& terms) {
+HWY_INLINE void add_entry(const EntryRun& run, size_t j, const StepWorkspace& workspace, Terms& terms) {
   Lanes16 sum[kSides] = {set16(0.0f), set16(0.0f)};
   for (size_t k = 0; k < kKeyDim; k += 16) {
-    const Lanes16 key = mul16(load16(p.window.window_key + j * kKeyDim + k), load16(workspace.entry_decay + k));
+    const Lanes16 key = mul16(load16(run.key + j * kKeyDim + k), load16(workspace.entry_decay + k));
     for (size_t s = 0; s < kSides; ++s) sum[s] = mul_add16(key, load16(workspace.side[s] + k), sum[s]);
   }
-  for (size_t s = 0; s < kSides; ++s) {
-    terms.entry[terms.live_count].of[s] = p.window.window_weight[j] * sum16(sum[s]);
-  }
-  terms.live[terms.live_count++] = j;
+  for (size_t s = 0; s < kSides; ++s) terms.entry[terms.live_count].of[s] = run.weight[j] * sum16(sum[s]);
+  terms.live[terms.live_count++] = run.update + j * kValueDim;
 }
 
 // From the newest entry to the oldest, the decay of each a product of the gates after it.
-HWY_INLINE void add_entries(const StepProgram& p, StepWorkspace& workspace, Terms& terms) {
-  for (size_t j = p.entries; j-- > 0;) {
-    if (p.window.window_weight[j] != 0.0f) add_entry(p, j, workspace, terms);
+HWY_INLINE void add_entries(const EntryRun& run, StepWorkspace& workspace, Terms& terms) {
+  for (size_t j = run.count; j-- > 0;) {
+    if (run.weight[j] != 0.0f) add_entry(run, j, workspace, terms);
     for (size_t k = 0; k < kKeyDim; k += 16) {
-      const Lanes16 gate = load16(p.window.window_gate + j * kKeyDim + k);
+      const Lanes16 gate = load16(run.gate + j * kKeyDim + k);
       store16(mul16(load16(workspace.entry_decay + k), gate), workspace.entry_decay + k);
     }
   }
@@ -214,7 +215,7 @@ HWY_INLINE Lanes16 write_results(const StepProgram& p, const StepWorkspace& work
       add_term(load16(p.checkpoint.value_factor + row + v), terms.factor[r], sum);
     }
     for (size_t n = 0; n < terms.live_count; ++n) {
-      add_term(load16(p.window.window_update + terms.live[n] * kValueDim + v), terms.entry[n], sum);
+      add_term(load16(terms.live[n] + v), terms.entry[n], sum);
     }
     const Lanes16 update = mul16(beta, sub16(load16(p.token.value + v), sum[0]));
     const Lanes16 output = mul_add16(key_query, update, sum[1]);
@@ -233,7 +234,8 @@ inline bool step_program(const StepProgram& p, StepWorkspace& workspace) {
   const Lanes16 gate_trouble = apply_gates(p, workspace);
   Terms terms;
   add_factors(p, workspace, terms);
-  add_entries(p, workspace, terms);
+  add_entries(p.drafted, workspace, terms);
+  add_entries(p.window, workspace, terms);
   multiply_codes(p, workspace);
   return sum16(add16(gate_trouble, write_results(p, workspace, terms))) == 0.0f;
 }

@@ -5,10 +5,12 @@
 #include <cmath>
 
 #include "plan/host_backend.h"
+#include "plan/host_draft.h"
 #include "plan/host_state.h"
 #include "plan/host_step.h"
 #include "ref/dense.h"
 #include "ref/flush.h"
+#include "ref/grown_window.h"
 #include "ref/step.h"
 
 namespace leapquant::ref {
@@ -26,6 +28,20 @@ class RefBackend final : public HostBackend {
   Status flush(const FlushPlan& plan, void* /*stream*/) override {
     for (int64_t n = 0; n < plan.programs(); ++n) {
       if (const auto due = due_program(plan, n)) flush_due(plan, *due);
+    }
+    return {};
+  }
+
+  Status draft(const DraftPlan& plan, void* /*stream*/) override {
+    for (int64_t n = 0; n < plan.step.programs(); ++n) {
+      if (const auto program = drafting_program(plan, n)) draft_live(plan, *program);
+    }
+    return {};
+  }
+
+  Status commit(const CommitPlan& plan, void* /*stream*/) override {
+    for (int64_t n = 0; n < plan.flush.programs(); ++n) {
+      commit_program(plan, n, [&](const DueProgram& due) { flush_due(plan.flush, due); });
     }
     return {};
   }
@@ -67,6 +83,21 @@ class RefBackend final : public HostBackend {
         plan.window.at(program.item, program.head), program.entries, plan.token.at(program.position, program.head));
     write_step(values, step_rows(plan, program));
     finish_step(plan, program, values.finite());
+  }
+
+  // In a copy of the window, which grows by the tokens as they come.
+  static void draft_live(const DraftPlan& plan, const LiveProgram& program) {
+    const StepPlan& step = plan.step;
+    GrownWindow window(step.geometry, step.window.at(program.item, program.head), program.entries, plan.tokens);
+    for (int32_t t = 0; t < plan.tokens; ++t) {
+      const StepValues<float> values = step_values<float>(
+          step.geometry, step.gate, step.checkpoint.at(program.item, program.head), window.view(),
+          program.entries + t, step.token.at(program.position * plan.tokens + t, program.head));
+      const StepRows rows = draft_rows(plan, program, t);
+      write_step(values, rows);
+      window.append(rows);
+      finish_draft(plan, program, t, values.finite());
+    }
   }
 
   static void flush_due(const FlushPlan& plan, const DueProgram& due) {
