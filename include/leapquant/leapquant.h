@@ -378,8 +378,8 @@ LQ_API lq_status lq_step_flush_inplace(lq_pool* pool, const lq_tensor* idx, cons
 
 #define LQ_MAX_DRAFT_TOKENS 8
 
-/* Bytes of the scratch that holds drafts of `tokens` tokens (1 to LQ_MAX_DRAFT_TOKENS) of n sequences: 1,280 a token and
- * head, and 528 a head, at K = V = 128. */
+/* Bytes of the scratch that holds drafts of `tokens` tokens (1 to LQ_MAX_DRAFT_TOKENS) of n sequences: 1,280 a token
+ * and head, and 528 a head, at K = V = 128. */
 LQ_API lq_status lq_draft_bytes(const lq_geometry* geometry, int64_t n, int32_t tokens, int64_t* bytes);
 
 /* Steps the sequences of the slots in `idx` by `tokens` drafted tokens each, T of them, and keeps what the steps would
@@ -394,12 +394,12 @@ LQ_API lq_status lq_draft_bytes(const lq_geometry* geometry, int64_t n, int32_t 
  *            device; overlaps nothing else. What it held before does not matter.
  *   o        bfloat16 [n T, H, V], contiguous, rows as in `token`; overlaps nothing else.
  *
- * While the window has room for them, the tokens' outputs are those of T single steps, bit for bit. Those beyond its end
- * attend to all of its entries, which single steps would have flushed into the checkpoint by then.
+ * While the window has room for them, the tokens' outputs are those of T single steps, bit for bit. Those beyond its
+ * end attend to all of its entries, which single steps would have flushed into the checkpoint by then.
  *
  * Programs that lq_step_inplace would not step give zero rows, and are recorded as there. Results that are not finite
- * are recorded by the commit that appends them. Allocates and synchronises as lq_step_inplace does. A backend without it
- * refuses it (LQ_UNSUPPORTED), by name. */
+ * are recorded by the commit that appends them. Allocates and synchronises as lq_step_inplace does. A backend without
+ * it refuses it (LQ_UNSUPPORTED), by name. */
 LQ_API lq_status lq_pool_draft(lq_pool* pool, const lq_tensor* idx, int32_t tokens, const lq_token* token,
                                const lq_step_params* params, const lq_tensor* scratch, const lq_tensor* o,
                                void* stream);
@@ -458,8 +458,8 @@ typedef enum lq_state_order {
  *   idx     as in lq_flush_inplace; position i takes state i.
  *   state   float32 or bfloat16, [n, H, V, K] (LQ_STATE_VK) or [n, H, K, V] (LQ_STATE_KV); may be strided over n and H.
  *   offset  int32 [n, H], may be strided (stride 0 over n: the same for every sequence), or NULL for zeros: counters to
- *           begin with, 0 to L - 1. A program of offset c counts c entries that are empty, and is due after L - c steps:
- *           with offsets spread over the heads, so are the flushes over the tokens. A backend on host memory refuses any
+ *           begin with, 0 to L - 1. A program of offset c counts c entries that are empty, and is due after L - c
+ * steps: with offsets spread over the heads, so are the flushes over the tokens. A backend on host memory refuses any
  *           other value; elsewhere such a program keeps every byte and is recorded (LQ_ERROR_COUNTER).
  *   q0      as in lq_flush_inplace.
  *

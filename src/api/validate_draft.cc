@@ -20,11 +20,10 @@ Status check_tokens(int32_t tokens) {
 Result<TensorView> to_scratch(const Pool& pool, const lq_tensor* scratch, int64_t count, int32_t tokens) {
   const int64_t wanted = draft_layout(pool.geometry(), tokens).end * pool.geometry().num_heads * count;
   if (scratch == nullptr || scratch->ndim != 1 || scratch->shape[0] < wanted) {
-    return invalid_argument(
-        fmt::format("tensor 'scratch': expected int8 of at least [{}], got {}", wanted,
-                    scratch == nullptr      ? std::string("NULL")
-                    : scratch->ndim == 1    ? fmt::format("[{}]", scratch->shape[0])
-                                            : fmt::format("{} dimensions", scratch->ndim)));
+    return invalid_argument(fmt::format("tensor 'scratch': expected int8 of at least [{}], got {}", wanted,
+                                        scratch == nullptr   ? std::string("NULL")
+                                        : scratch->ndim == 1 ? fmt::format("[{}]", scratch->shape[0])
+                                                             : fmt::format("{} dimensions", scratch->ndim)));
   }
   Checker checker(pool.backend().state().device);
   const TensorView view = checker.tensor("scratch", *scratch, DType::kInt8, {scratch->shape[0]}, 0);

@@ -246,8 +246,7 @@ Result<StepFlushPlans> plan_step_flush_inplace(const Pool& pool, const InplaceSt
   if (!flush.ok()) return flush.status();
   // The flush reads q0 after the step has written o. Both are known to be contiguous.
   const Device device = pool.backend().state().device;
-  const Named written{"o",
-                      contiguous_view(request.output->data, DType::kBfloat16, device, {request.output->shape, 3})};
+  const Named written{"o", contiguous_view(request.output->data, DType::kBfloat16, device, {request.output->shape, 3})};
   const Named basis{"q0", contiguous_view(start_basis->data, DType::kFloat32, device, {start_basis->shape, 2})};
   LQ_RETURN_IF_ERROR(check_disjoint(written, "", basis, ""));
   return StepFlushPlans{step.value(), flush.value()};

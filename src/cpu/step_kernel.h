@@ -42,8 +42,8 @@ struct StepProgram {
   GateRule gate;
   size_t rank;
   CheckpointProgram checkpoint;
-  EntryRun drafted;         // the newest entries, at most kMaxDraftTokens: those that the pool does not have yet
-  EntryRun window;          // its occupied entries
+  EntryRun drafted;        // the newest entries, at most kMaxDraftTokens: those that the pool does not have yet
+  EntryRun window;         // its occupied entries
   const float* log_decay;  // [K] before this token
   TokenProgram token;
   StepRows rows;

@@ -13,7 +13,8 @@
 namespace leapquant {
 
 // Program `n` in [0, plan.step.programs()) of a draft, whose record has been begun. Nothing when it does not step: its
-// output rows are then zero, its record is empty, and what is wrong with it has been recorded. Call it once per program.
+// output rows are then zero, its record is empty, and what is wrong with it has been recorded. Call it once per
+// program.
 std::optional<LiveProgram> drafting_program(const DraftPlan& plan, int64_t n);
 
 // Where the step of drafted token t writes.
@@ -29,8 +30,8 @@ struct CommitProgram {
   int32_t accepted;  // tokens to append
 };
 
-// Program `n` in [0, plan.flush.programs()) of a commit; nothing when it appends nothing. What is wrong with it has then
-// been recorded.
+// Program `n` in [0, plan.flush.programs()) of a commit; nothing when it appends nothing. What is wrong with it has
+// then been recorded.
 std::optional<CommitProgram> committing_program(const CommitPlan& plan, int64_t n);
 
 // Appends drafted token t behind `entries` occupied entries, and counts it.

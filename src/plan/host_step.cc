@@ -42,13 +42,21 @@ StepRows step_rows(const StepPlan& plan, const LiveProgram& program) {
   const auto target_row = [&](const auto& tensor) { return tensor.at(program.position, program.head); };
   Bfloat16* const output = target_row(plan.target.output);
   if (!plan.in_place) {
-    return {output, target_row(plan.target.key), target_row(plan.target.update), target_row(plan.target.gate),
-            target_row(plan.target.log_decay), nullptr};
+    return {output,
+            target_row(plan.target.key),
+            target_row(plan.target.update),
+            target_row(plan.target.gate),
+            target_row(plan.target.log_decay),
+            nullptr};
   }
   const WindowProgram window = plan.window.at(program.item, program.head);
   const int64_t key_offset = program.entries * plan.geometry.key_dim;
-  return {output, window.window_key + key_offset, window.window_update + program.entries * plan.geometry.value_dim,
-          window.window_gate + key_offset, window.log_decay, nullptr};
+  return {output,
+          window.window_key + key_offset,
+          window.window_update + program.entries * plan.geometry.value_dim,
+          window.window_gate + key_offset,
+          window.log_decay,
+          nullptr};
 }
 
 void finish_step(const StepPlan& plan, const LiveProgram& program, bool finite) {

@@ -90,9 +90,9 @@ class RefBackend final : public HostBackend {
     const StepPlan& step = plan.step;
     GrownWindow window(step.geometry, step.window.at(program.item, program.head), program.entries, plan.tokens);
     for (int32_t t = 0; t < plan.tokens; ++t) {
-      const StepValues<float> values = step_values<float>(
-          step.geometry, step.gate, step.checkpoint.at(program.item, program.head), window.view(),
-          program.entries + t, step.token.at(program.position * plan.tokens + t, program.head));
+      const StepValues<float> values =
+          step_values<float>(step.geometry, step.gate, step.checkpoint.at(program.item, program.head), window.view(),
+                             program.entries + t, step.token.at(program.position * plan.tokens + t, program.head));
       const StepRows rows = draft_rows(plan, program, t);
       write_step(values, rows);
       window.append(rows);

@@ -107,10 +107,9 @@ TEST_P(StepAllocationTest, ImportsExportsAndDraftsAllocateNothing) {
     check(arguments.enqueue_draft(pool.pool()));
     check(arguments.enqueue_commit(pool.pool()));
   });
-  const int64_t exported =
-      allocations_of([&] { pool.pool().export_state(arguments.indices, state, LQ_STATE_KV); });
-  const int64_t imported = allocations_of(
-      [&] { pool.pool().import_state(arguments.indices, state, LQ_STATE_KV, nullptr, arguments.q0); });
+  const int64_t exported = allocations_of([&] { pool.pool().export_state(arguments.indices, state, LQ_STATE_KV); });
+  const int64_t imported =
+      allocations_of([&] { pool.pool().import_state(arguments.indices, state, LQ_STATE_KV, nullptr, arguments.q0); });
   for (const int64_t count : {drafted, committed, exported, imported}) {
     EXPECT_EQ(count == 0, GetParam().name != "ref") << count;
   }

@@ -28,9 +28,7 @@ judge::StepInputs tokens_of(int64_t count, uint64_t seed, GateFunction gate = Ga
   return step_inputs_of(judge::StepFamily::kStructured, geometry_of(kHeads), count, gate, seed);
 }
 
-std::vector<float> start_basis() {
-  return inputs_of(judge::Family::kRandom, geometry_of(kHeads), 1).q0;
-}
+std::vector<float> start_basis() { return inputs_of(judge::Family::kRandom, geometry_of(kHeads), 1).q0; }
 
 // Slots of a structured batch whose windows all have `entries` entries.
 MirroredPool pool_at(const Context& context, int32_t entries) {
@@ -77,7 +75,8 @@ TEST_P(DraftTest, InsideTheWindowIsSingleSteps) {
       single.step_flush(model, arguments.q0);
       for (int64_t i = 0; i < 4; ++i) {
         if (live[static_cast<size_t>(i)] == 0 && order[static_cast<size_t>(i)] != 0) continue;
-        ASSERT_TRUE(same_rows(arguments.output, i * count + t, single.output, i)) << "token " << t << ", position " << i;
+        ASSERT_TRUE(same_rows(arguments.output, i * count + t, single.output, i))
+            << "token " << t << ", position " << i;
       }
     }
     EXPECT_EQ(bytes_of(pool), bytes_of(model));
@@ -123,8 +122,8 @@ TEST_P(DraftTest, AttendsToMoreEntriesThanAWindowHas) {
       }
       std::transform(exact.gates.log_decay.begin(), exact.gates.log_decay.end(), log_decay.begin(),
                      [](double value) { return static_cast<float>(value); });
-      window.append({nullptr, record.key + t * 128, record.update + t * 128, record.gate + t * 128, log_decay.data(),
-                     nullptr});
+      window.append(
+          {nullptr, record.key + t * 128, record.update + t * 128, record.gate + t * 128, log_decay.data(), nullptr});
     }
   }
 }
@@ -357,9 +356,9 @@ TEST_P(DraftTest, RefusesByName) {
   EXPECT_EQ(lq_pool_draft(nullptr, &arguments.indices, 4, &arguments.token, nullptr, &arguments.scratch, &arguments.o,
                           nullptr),
             LQ_INVALID_ARGUMENT);
-  EXPECT_EQ(lq_pool_commit(pool.pool().get(), &arguments.indices, 4, nullptr, &arguments.accepted, &arguments.q0,
-                           nullptr),
-            LQ_INVALID_ARGUMENT);
+  EXPECT_EQ(
+      lq_pool_commit(pool.pool().get(), &arguments.indices, 4, nullptr, &arguments.accepted, &arguments.q0, nullptr),
+      LQ_INVALID_ARGUMENT);
   lq_geometry geometry = judge::public_geometry(geometry_of(2));
   int64_t bytes = -1;
   EXPECT_EQ(lq_draft_bytes(&geometry, -1, 4, &bytes), LQ_INVALID_ARGUMENT);

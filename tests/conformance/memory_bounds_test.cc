@@ -226,7 +226,8 @@ TEST_P(MemoryBoundsTest, ADraftTouchesNothingOutsideScratchAndOutput) {
     DraftArguments arguments(backend.info().device, {2, 0, 1}, 5, tokens, q0);
     std::fill(arguments.accepted_values.begin(), arguments.accepted_values.end(), 5);
     Buffers buffers;
-    for (lq_tensor* const t : {&arguments.indices, &arguments.scratch, &arguments.accepted, &arguments.q0, &arguments.o}) {
+    for (lq_tensor* const t :
+         {&arguments.indices, &arguments.scratch, &arguments.accepted, &arguments.q0, &arguments.o}) {
       guard_bytes(*t, side, buffers);
     }
     for (const auto member : judge::kTokenMembers) guard_bytes(arguments.token.*member, side, buffers);

@@ -418,8 +418,7 @@ TEST_P(StateTest, RefusesByName) {
   import_with(&StateArguments::q0, wrong, "'q0'");
   for (const int32_t first : {-1, 16}) {
     arguments.offset_values[4] = first;
-    expect_refusal(arguments.enqueue_import(pool),
-                   "tensor 'offset': expected counters from 0 to 15, got");
+    expect_refusal(arguments.enqueue_import(pool), "tensor 'offset': expected counters from 0 to 15, got");
   }
   EXPECT_EQ(lq_pool_import_state(pool.pool().get(), &arguments.indices, nullptr, LQ_STATE_VK, nullptr, &arguments.q0,
                                  nullptr),
