@@ -91,10 +91,13 @@ Json result_json(const FlushResult& result) {
 
 }  // namespace
 
+Origin record_origin() { return {LQ_COMMIT, utc_time(), command_line()}; }
+
 FlushRecord begin_record() {
+  const Origin origin = record_origin();
   FlushRecord record;
-  record.date = utc_time();
-  record.command = command_line();
+  record.date = origin.date;
+  record.command = origin.command;
   return record;
 }
 

@@ -14,6 +14,14 @@
 
 namespace leapquant::bench {
 
+// Where a record comes from: the sources, the moment (UTC), and how the program was called.
+struct Origin {
+  std::string commit;
+  std::string date;
+  std::string command;
+};
+Origin record_origin();
+
 // One case with its figures.
 struct FlushResult {
   FlushCase flush_case;

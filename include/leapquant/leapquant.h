@@ -458,9 +458,9 @@ typedef enum lq_state_order {
  *   idx     as in lq_flush_inplace; position i takes state i.
  *   state   float32 or bfloat16, [n, H, V, K] (LQ_STATE_VK) or [n, H, K, V] (LQ_STATE_KV); may be strided over n and H.
  *   offset  int32 [n, H], may be strided (stride 0 over n: the same for every sequence), or NULL for zeros: counters to
- *           begin with, 0 to L - 1. A program of offset c counts c entries that are empty, and is due after L - c
- * steps: with offsets spread over the heads, so are the flushes over the tokens. A backend on host memory refuses any
- *           other value; elsewhere such a program keeps every byte and is recorded (LQ_ERROR_COUNTER).
+ *           begin with, 0 to L - 1. Offset c counts c entries that are empty, so that the first flush falls due after
+ *           L - c steps: offsets spread over the heads spread the flushes over the tokens. A backend on host memory
+ *           refuses any other value; elsewhere such a program keeps every byte and is recorded (LQ_ERROR_COUNTER).
  *   q0      as in lq_flush_inplace.
  *
  * A state that is not finite is imported all the same, and recorded (LQ_ERROR_NONFINITE). Allocates and synchronises as
