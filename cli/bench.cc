@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// leapquant bench: time the in-place flush against the machine's limits, measured in the same run.
+// leapquant bench: time the in-place flush against the machine's limits, measured in the same run, or the step
+// (bench_step.cc).
+#include "bench.h"
+
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -8,7 +11,6 @@
 
 #include "bench/runs.h"
 #include "command.h"
-#include "definition_options.h"
 #include "json_output.h"
 #include "judge/verify.h"
 #include "progress.h"
@@ -16,20 +18,6 @@
 
 namespace leapquant::cli {
 namespace {
-
-struct BenchOptions {
-  std::string backend;
-  std::string gate = "kda";
-  std::vector<int64_t> batches;  // empty: see default_batches
-  int64_t programs = 0;          // not 0: the batches that make up so many, whatever the heads
-  std::vector<int32_t> threads;
-  std::vector<std::string> due = {"all", "1/16", "none"};
-  std::vector<std::string> layouts = {"compact"};
-  std::vector<int32_t> heads = {32};
-  std::vector<int32_t> ranks = {4};
-  DefinitionOptions definition;
-  std::string json;
-};
 
 bench::Due parse_due(const std::string& name) {
   if (name == "all") return bench::Due::kAll;
@@ -44,31 +32,10 @@ std::vector<int64_t> default_batches(const std::string& backend) {
   return {4, 512};
 }
 
-std::vector<Geometry> geometries_of(const BenchOptions& options) {
-  if (!options.definition.definition.empty()) return {geometry_or(options.definition, {})};
-  std::vector<Geometry> geometries;
-  for (const int32_t heads : options.heads) {
-    for (const int32_t rank : options.ranks) {
-      geometries.push_back({.gate = options.gate == "gdn" ? Gate::kGdn : Gate::kKda,
-                            .num_heads = heads,
-                            .num_key_heads = heads,
-                            .rank = rank});
-    }
-  }
-  return geometries;
-}
-
-std::vector<int64_t> batches_of(const BenchOptions& options, const Geometry& geometry) {
-  // Heads that are out of range are for the backend to refuse.
-  const int64_t heads = std::max(1, geometry.num_heads);
-  if (options.programs > 0) return {std::max<int64_t>(1, (options.programs + heads / 2) / heads)};
-  return batches_or(options.definition, options.batches.empty() ? default_batches(options.backend) : options.batches);
-}
-
 std::vector<bench::FlushCase> cases_of(const BenchOptions& options) {
   std::vector<bench::FlushCase> cases;
   for (const Geometry& geometry : geometries_of(options)) {
-    for (const int64_t batch : batches_of(options, geometry)) {
+    for (const int64_t batch : batches_of(options, geometry, default_batches(options.backend))) {
       for (const std::string& layout : options.layouts) {
         for (const std::string& due : options.due) {
           cases.push_back({.geometry = judge::public_geometry(geometry),
@@ -98,8 +65,13 @@ On a CPU, "of madds" and "of bytes" are the shares of the measured limits: the p
 the due programs when the pool is larger than the last-level cache. On a GPU, times are device times inside a CUDA graph
 with nothing in the L2 cache, and "of stream" is the time to copy as many bytes, measured alike, over that of the flush.
 
+--op step times cycles of as many tokens as a window has entries, their flushes included and spread over the tokens, against
+decoding with dense fp32 states, whose elements are read and written once a token, in the same instruction set and on as many
+threads. "of read" is the time in which the machine reads the bytes of a token over the time it took.
+
 Examples:
   leapquant bench
+  leapquant bench --op step --threads 2 --json step.json
   leapquant bench --batch 512 --due all --threads 1,2 --json flush.json
   leapquant bench --definition definition.json --workloads workloads.jsonl
   leapquant bench --backend cuda --json cuda.json
@@ -108,14 +80,39 @@ Examples:
 
 }  // namespace
 
+std::vector<Geometry> geometries_of(const BenchOptions& options) {
+  if (!options.definition.definition.empty()) return {geometry_or(options.definition, {})};
+  std::vector<Geometry> geometries;
+  for (const int32_t heads : options.heads) {
+    for (const int32_t rank : options.ranks) {
+      geometries.push_back({.gate = options.gate == "gdn" ? Gate::kGdn : Gate::kKda,
+                            .num_heads = heads,
+                            .num_key_heads = heads,
+                            .rank = rank});
+    }
+  }
+  return geometries;
+}
+
+std::vector<int64_t> batches_of(const BenchOptions& options, const Geometry& geometry,
+                                const std::vector<int64_t>& otherwise) {
+  // Heads that are out of range are for the backend to refuse.
+  const int64_t heads = std::max(1, geometry.num_heads);
+  if (options.programs > 0) return {std::max<int64_t>(1, (options.programs + heads / 2) / heads)};
+  return batches_or(options.definition, options.batches.empty() ? otherwise : options.batches);
+}
+
 void register_bench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
-  CLI::App* const command = app.add_subcommand("bench", "Time the flush against the machine's limits");
+  CLI::App* const command = app.add_subcommand("bench", "Time flush or step against the machine's limits");
+  CLI::Option* const op = command->add_option("--op", options->op, "Operation: flush, step")
+                              ->check(CLI::IsMember({"flush", "step"}))
+                              ->capture_default_str();
   command->add_option("--backend", options->backend, "Backend; default: the build's first");
   CLI::Option* const batch =
       command
           ->add_option("--batch", options->batches,
-                       "Batch sizes, separated by commas; default: 4,512, or 16,32,64,128,256,512 on a GPU")
+                       "Batch sizes, separated by commas; default: 4,512, or 16,32,64,128,256,512 on a GPU; 256 for a step")
           ->delimiter(',')
           ->check(CLI::Range(1, 1 << 20));
   CLI::Option* const programs =
@@ -129,7 +126,7 @@ void register_bench(CLI::App& app) {
                    "Thread counts of a CPU; 0: as many as the process may use; default: 1,0")
       ->delimiter(',')
       ->check(CLI::Range(0, 1024));
-  command->add_option("--due", options->due, "Shares of the programs that are due: all, 1/16, none")
+  CLI::Option* const due = command->add_option("--due", options->due, "Shares of the programs that are due: all, 1/16, none")
       ->delimiter(',')
       ->check(CLI::IsMember({"all", "1/16", "none"}))
       ->capture_default_str();
@@ -151,7 +148,13 @@ void register_bench(CLI::App& app) {
   command->add_option("--json", options->json,
                       "Write the record to this file; - for the standard output, without the table");
   command->footer(kFooter);
-  command->callback([options] { bench_flush(*options); });
+  command->callback([options, op, due, gate] {
+    if (options->op == "flush") return bench_flush(*options);
+    // A step has the flushes of its cycle, and one gate.
+    if (due->count() != 0) throw CLI::ExcludesError(op->get_name() + " step", due->get_name());
+    if (options->gate != "kda") throw CLI::ValidationError(gate->get_name(), "steps know gate kda");
+    bench_step(*options);
+  });
 }
 
 }  // namespace leapquant::cli
