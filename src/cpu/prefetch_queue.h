@@ -13,6 +13,7 @@ class PrefetchQueue {
 
   void clear() { count_ = 0; }
   void add(const void* data, size_t bytes) {
+    if (bytes == 0) return;
     range_[count_++] = {static_cast<const char*>(data), static_cast<const char*>(data) + bytes};
   }
   void fetch(size_t lines) {
@@ -29,7 +30,7 @@ class PrefetchQueue {
     const char* next;
     const char* end;
   };
-  static constexpr size_t kMostRanges = 5;
+  static constexpr size_t kMostRanges = 6;
 
   Range range_[kMostRanges];
   size_t count_ = 0;

@@ -28,11 +28,12 @@ void queue_program(const StepPlan& plan, const LiveProgram& program, PrefetchQue
   const auto entries = static_cast<size_t>(program.entries);
   const int64_t bytes = plan.in_place ? region_offsets(plan.geometry).end : plan.geometry.state_elements();
   queue.add(plan.checkpoint.codes.at(program.item, program.head), static_cast<size_t>(bytes));
+  queue.add(window.window_weight, kWindow * sizeof(float));
   queue.add(window.log_decay, kKeyDim * sizeof(float));
-  if (entries == 0) return;
-  queue.add(window.window_update, entries * kValueDim * sizeof(Bfloat16));
-  queue.add(window.window_key, entries * kKeyDim * sizeof(Bfloat16));
-  queue.add(window.window_gate, entries * kKeyDim * sizeof(Half));
+  const size_t rows = plan.in_place ? entries + 1 : entries;
+  queue.add(window.window_update, rows * kValueDim * sizeof(Bfloat16));
+  queue.add(window.window_key, rows * kKeyDim * sizeof(Bfloat16));
+  queue.add(window.window_gate, rows * kKeyDim * sizeof(Half));
 }
 
 // Calls `step(program)` for the programs in [begin, end) that `live(n)` gives, the lines of the next one under way.
