@@ -27,7 +27,7 @@ struct StepCase {
 // Microseconds of one token of the whole batch: a cycle over its tokens.
 struct StepTiming {
   Spread us;
-  Spread dense_us;  // fp32 states, in the same run, cycle by cycle in turns
+  Spread dense_us;    // fp32 states, in the same run, cycle by cycle in turns
   int64_t bytes = 0;  // of one token: what live entries are there to read, what is written, 1/L of the flush
   int64_t dense_bytes = 0;
   int64_t pool_bytes = 0;

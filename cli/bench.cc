@@ -111,8 +111,9 @@ void register_bench(CLI::App& app) {
   command->add_option("--backend", options->backend, "Backend; default: the build's first");
   CLI::Option* const batch =
       command
-          ->add_option("--batch", options->batches,
-                       "Batch sizes, separated by commas; default: 4,512, or 16,32,64,128,256,512 on a GPU; 256 for a step")
+          ->add_option(
+              "--batch", options->batches,
+              "Batch sizes, separated by commas; default: 4,512, or 16,32,64,128,256,512 on a GPU; 256 for a step")
           ->delimiter(',')
           ->check(CLI::Range(1, 1 << 20));
   CLI::Option* const programs =
@@ -126,10 +127,11 @@ void register_bench(CLI::App& app) {
                    "Thread counts of a CPU; 0: as many as the process may use; default: 1,0")
       ->delimiter(',')
       ->check(CLI::Range(0, 1024));
-  CLI::Option* const due = command->add_option("--due", options->due, "Shares of the programs that are due: all, 1/16, none")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"all", "1/16", "none"}))
-      ->capture_default_str();
+  CLI::Option* const due =
+      command->add_option("--due", options->due, "Shares of the programs that are due: all, 1/16, none")
+          ->delimiter(',')
+          ->check(CLI::IsMember({"all", "1/16", "none"}))
+          ->capture_default_str();
   command->add_option("--layout", options->layouts, "Pool layouts: compact, padded")
       ->delimiter(',')
       ->check(CLI::IsMember({"compact", "padded"}))

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // leapquant bench --op step: decode from a pool, flushes included, against decoding with fp32 states.
-#include "bench/step_bench.h"
-
 #include <fmt/format.h>
 
 #include "bench.h"
+#include "bench/step_bench.h"
 #include "json_output.h"
 #include "judge/verify.h"
 #include "progress.h"
@@ -33,7 +32,8 @@ void print_table(const bench::StepRecord& record) {
     fmt::print("limits on {} thread{}: {:.1f} GB/s read, {:.1f} GB/s read + written\n", threads,
                threads == 1 ? "" : "s", limits.read_bytes_per_s * 1e-9, limits.memory_bytes_per_s * 1e-9);
   }
-  fmt::print("us a token of the batch, over cycles of as many tokens as a window has entries, their flushes included\n");
+  fmt::print(
+      "us a token of the batch, over cycles of as many tokens as a window has entries, their flushes included\n");
   fmt::print("{:>5} {:>5} {:>4} {:>7} {:>7} | {:>10} {:>10} {:>10} | {:>8} {:>8} | {:>11} {:>8} | {:>7}\n", "batch",
              "heads", "rank", "layout", "threads", "median", "min", "max", "GB/s", "of read", "fp32 states", "GB/s",
              "speedup");

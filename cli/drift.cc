@@ -86,8 +86,8 @@ void run_drift(const DriftOptions& options) {
   judge::DriftReport report;
   {
     Progress progress("drift");
-    report = input_or_fail(judge::measure_drift(context, options.request,
-                                                [&](double share) { progress.update(share, "tokens"); }));
+    report = input_or_fail(
+        judge::measure_drift(context, options.request, [&](double share) { progress.update(share, "tokens"); }));
   }
   if (options.json != "-") print_table(report);  // stdout holds one of the two
   if (!options.json.empty()) write_json(options.json, to_json(options, context.info(), report));

@@ -35,8 +35,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 struct StepConfig {
   // Rows of codes at a time: with two sums each they fill half of the registers of most instruction sets.
   static constexpr size_t kRows = HWY_MAX(4 / kParts, 1);
-  // Lines of the next program to fetch at each turn of a loop. Memory serves only so many at a time, and a core that asks
-  // for more has to wait: they are spread over the whole step.
+  // Lines of the next program to fetch at each turn of a loop. Memory serves only so many at a time, and a core that
+  // asks for more has to wait: they are spread over the whole step.
   static constexpr size_t kLinesPerGates = 16;  // sixteen channels
   static constexpr size_t kLinesPerFactor = 16;
   static constexpr size_t kLinesPerEntry = 8;

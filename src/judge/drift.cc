@@ -69,7 +69,8 @@ class Heads {
       const DriftDraw& draw = kDriftDraws[static_cast<size_t>(n)];
       return {draw.name, draw.description, kProfileHeads, {}};
     }
-    return {"trained", "recorded in a trained model: two layers, two heads each, their texts over and over",
+    return {"trained",
+            "recorded in a trained model: two layers, two heads each, their texts over and over",
             kProfileHeads,
             {}};
   }
@@ -87,7 +88,7 @@ class Heads {
 
 // What the pool gave: outputs of every token, states at every record.
 struct PoolRun {
-  std::vector<Bfloat16> outputs;            // [T, H, V]
+  std::vector<Bfloat16> outputs;           // [T, H, V]
   std::vector<std::vector<float>> states;  // [records] of [H, V, K]
 };
 
@@ -178,8 +179,7 @@ HeadErrors head_errors(const DriftRequest& request, const Heads& heads, const Po
       kRoundings[n](dense[n].state());
     }
     if ((t + 1) % request.interval != 0) continue;
-    const float* const pool_state =
-        pool.states[static_cast<size_t>(t / request.interval)].data() + head * kElements;
+    const float* const pool_state = pool.states[static_cast<size_t>(t / request.interval)].data() + head * kElements;
     for (size_t n = 0; n < kStates; ++n) {
       Distance distance;
       const float* const seen = n == 0 ? pool_state : dense[n - 1].state().data();
@@ -236,9 +236,8 @@ Result<DriftReport> measure_drift(const Context& context, const DriftRequest& re
   const Heads heads(std::move(trajectory.value()));
   const PoolRun pool = run_pool(context, request, heads, progress);
   std::vector<HeadErrors> errors(static_cast<size_t>(heads.count()));
-  parallel_for(heads.count(), request.threads, [&](int64_t head) {
-    errors[static_cast<size_t>(head)] = head_errors(request, heads, pool, head);
-  });
+  parallel_for(heads.count(), request.threads,
+               [&](int64_t head) { errors[static_cast<size_t>(head)] = head_errors(request, heads, pool, head); });
   DriftReport report;
   for (int64_t t = request.interval; t <= request.tokens; t += request.interval) report.positions.push_back(t);
   report.profiles = summarize(heads, errors);

@@ -27,7 +27,7 @@ class DrawnTokens final : public DriftTokens {
     draw_silu(key_, draw_.outlier);
     draw_silu(value_, draw_.outlier);
     for (Bfloat16& input : gate_input_) input = to_bfloat16(static_cast<float>(0.5 * stream_.normal()));
-    beta_input_ = to_bfloat16(static_cast<float>(stream_.normal()));
+    beta_input_ = to_bfloat16(static_cast<float>(draw_.beta_input + stream_.normal()));
     return {query_.data(),      key_.data(), value_.data(),     &beta_input_,
             gate_input_.data(), &log_rate_,  gate_bias_.data(), nullptr};
   }
@@ -60,8 +60,9 @@ class RecordedTokens final : public DriftTokens {
     const int64_t row = token_ % (trajectory_.sequences * trajectory_.tokens) * trajectory_.heads + head_;
     ++token_;
     const int64_t dim = trajectory_.dim;
-    return {layer_.q.data() + row * dim, layer_.k.data() + row * dim, layer_.v.data() + row * dim,
-            layer_.b.data() + row,       layer_.a.data() + row * dim, layer_.a_log.data() + head_,
+    return {layer_.q.data() + row * dim,         layer_.k.data() + row * dim,
+            layer_.v.data() + row * dim,         layer_.b.data() + row,
+            layer_.a.data() + row * dim,         layer_.a_log.data() + head_,
             layer_.dt_bias.data() + head_ * dim, nullptr};
   }
 

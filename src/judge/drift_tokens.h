@@ -14,8 +14,8 @@
 
 namespace leapquant::judge {
 
-inline constexpr int64_t kDriftDim = 128;     // K and V
-inline constexpr int64_t kProfileHeads = 4;   // of each profile
+inline constexpr int64_t kDriftDim = 128;    // K and V
+inline constexpr int64_t kProfileHeads = 4;  // of each profile
 
 // Decay per token is exp(-A softplus(a + dt_bias)), A and dt_bias drawn as such layers begin their training: A uniform,
 // dt_bias so that softplus(dt_bias) is uniform on a logarithmic scale. Queries, keys and values are silu of normal
@@ -25,13 +25,16 @@ struct DriftDraw {
   const char* description;
   double lowest_rate, highest_rate;  // A
   double lowest_step, highest_step;  // softplus(dt_bias)
+  double beta_input;                 // mean of beta's pre-activation
   double outlier;                    // factor of four key channels and four value channels
 };
-inline constexpr std::array<DriftDraw, 4> kDriftDraws = {{
-    {"initialised", "gates as layers begin their training: A in [1, 16], steps in [0.001, 0.1]", 1, 16, 1e-3, 1e-1, 1},
-    {"slow", "long memory: A = 1, steps in [0.00001, 0.001]", 1, 1, 1e-5, 1e-3, 1},
-    {"fast", "short memory: A = 16, steps in [0.03, 0.1]", 16, 16, 3e-2, 1e-1, 1},
-    {"outliers", "as initialised, four key and four value channels 16 times larger", 1, 16, 1e-3, 1e-1, 16},
+inline constexpr std::array<DriftDraw, 5> kDriftDraws = {{
+    {"initialised", "gates as layers begin their training: A in [1, 16], steps in [0.001, 0.1]", 1, 16, 1e-3, 1e-1, 0,
+     1},
+    {"fast", "short memory: A = 16, steps in [0.03, 0.1]", 16, 16, 3e-2, 1e-1, 0, 1},
+    {"slow", "long memory: A = 1, steps in [0.00001, 0.001]", 1, 1, 1e-5, 1e-3, 0, 1},
+    {"faint", "as slow, and small updates: beta near 0.01", 1, 1, 1e-5, 1e-3, -4.5, 1},
+    {"outliers", "as initialised, four key and four value channels 16 times larger", 1, 16, 1e-3, 1e-1, 0, 16},
 }};
 
 // The tokens of one head, one after another.
