@@ -11,8 +11,6 @@
 
 #include <cmath>
 
-#include "core/numerics.h"
-
 HWY_BEFORE_NAMESPACE();
 namespace leapquant::bench::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;

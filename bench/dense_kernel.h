@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "core/token_view.h"
+#include "judge/step_tensors.h"
 
 namespace leapquant::bench {
 

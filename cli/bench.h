@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/geometry.h"
 #include "definition_options.h"
+#include "judge/tensors.h"
 
 namespace leapquant::cli {
 
