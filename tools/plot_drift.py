@@ -39,6 +39,7 @@ def draw(record: dict) -> plt.Figure:
                 name = f"{state['state']}, {state['bytes_per_head']:,} B"
                 axis.plot(record["positions"], state[key], label=name, **STYLES[state["state"]])
             axis.set_yscale("log")
+            axis.minorticks_off()
             axis.grid(alpha=0.3)
     for axis, profile in zip(axes[0], profiles, strict=True):
         axis.set_title(profile["name"])
