@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <random>
+#include <sstream>
 
 #include "draft_calls.h"
 #include "judge/parallel.h"
@@ -30,15 +31,26 @@ bool same_bytes(const std::vector<T>& a, const T* b) {
   return std::memcmp(a.data(), b, a.size() * sizeof(T)) == 0;
 }
 
-// |a - b| within a rounding step of bf16 and what fp32 sums lose.
-bool near_rows(const Bfloat16* a, const Bfloat16* b, int64_t count) {
-  float largest = 0;
+// |a - b| within a rounding step of bf16 and what fp32 sums lose: their terms are at least as large as the row, and
+// those of an output as `terms` (a query nearly at right angles to the key leaves little of a value).
+bool near_rows(const Bfloat16* a, const Bfloat16* b, int64_t count, float terms = 0) {
+  float largest = terms / 10;
   for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(to_float(b[i])));
   for (int64_t i = 0; i < count; ++i) {
     const float wanted = to_float(b[i]);
     if (!(std::abs(to_float(a[i]) - wanted) <= std::abs(wanted) / 128 + 1e-4f * largest)) return false;
   }
   return true;
+}
+
+// For messages: the element that differs most.
+std::string largest_difference(const Bfloat16* a, const Bfloat16* b) {
+  const auto difference = [&](int i) { return std::abs(to_float(a[i]) - to_float(b[i])); };
+  int worst = 0;
+  for (int i = 1; i < 128; ++i) worst = difference(i) > difference(worst) ? i : worst;
+  std::ostringstream text;
+  text << to_float(a[worst]) << " for " << to_float(b[worst]) << " at " << worst;
+  return text.str();
 }
 
 double mean_distance(const std::vector<double>& a, const std::vector<double>& b) {
@@ -132,11 +144,17 @@ class Life {
     if (failure_.empty()) failure_ = what;
   }
 
-  void require_rows(const std::vector<Bfloat16>& seen, const std::vector<Bfloat16>& wanted, const char* what) {
+  void require_rows(const std::vector<Bfloat16>& seen, const std::vector<Bfloat16>& wanted,
+                    const judge::StepInputs& tokens, const char* what) {
+    float largest_value = 0;
+    for (const Bfloat16 value : tokens.token.vx) largest_value = std::max(largest_value, std::abs(to_float(value)));
     for (size_t row = 0; row < wanted.size(); row += 128) {
       const bool equal = std::equal(&wanted[row], &wanted[row] + 128, &seen[row],
                                     [](Bfloat16 a, Bfloat16 b) { return a.bits == b.bits; });
-      if (!equal && (exact_ || !near_rows(&seen[row], &wanted[row], 128))) fail(what);
+      if (!equal && (exact_ || !near_rows(&seen[row], &wanted[row], 128, largest_value))) {
+        fail(std::string(what) + " in row " + std::to_string(row / 128) + ": " +
+             largest_difference(&seen[row], &wanted[row]));
+      }
     }
   }
 
@@ -158,7 +176,7 @@ class Life {
     } else {
       arguments.step(pool_);
     }
-    require_rows(arguments.output, wanted, "the outputs of a step differ");
+    require_rows(arguments.output, wanted, tokens, "the outputs of a step differ");
   }
 
   void flush() {
@@ -283,7 +301,7 @@ class Life {
       drafts.push_back(model_.draft(slots[i], tokens, static_cast<int64_t>(i) * count, count, seen,
                                     &wanted[i * static_cast<size_t>(count) * kHeads * 128]));
     }
-    require_rows(arguments.output, wanted, "the outputs of a draft differ");
+    require_rows(arguments.output, wanted, tokens, "the outputs of a draft differ");
     compare();
     for (size_t i = 0; i < slots.size(); ++i) take_over_drafts(arguments, static_cast<int64_t>(i), drafts[i]);
     if (below(8) == 0) {
