@@ -3,11 +3,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -60,6 +62,24 @@ double measure_memory(int threads) {
   return 2.0 * static_cast<double>(share) * threads / seconds;
 }
 
+// A sum that takes every byte in; several chains, so that no addition waits for another.
+uint64_t sum_of(const uint64_t* from, size_t count) {
+  uint64_t chain[8] = {};
+  for (size_t i = 0; i < count; i += 8) {
+    for (size_t c = 0; c < 8; ++c) chain[c] += from[i + c];
+  }
+  return std::accumulate(chain, chain + 8, uint64_t{0});
+}
+
+double measure_reads(int threads) {
+  const std::vector<uint64_t> from(kStreamBytes / sizeof(uint64_t), 1);
+  const size_t share = from.size() / static_cast<size_t>(threads) / 8 * 8;
+  std::atomic<uint64_t> sink{0};
+  const double seconds = best_parallel_time(
+      threads, [&](int thread) { sink = sum_of(from.data() + share * static_cast<size_t>(thread), share); });
+  return static_cast<double>(share * sizeof(uint64_t)) * threads / seconds;
+}
+
 // The last-level cache behind one CPU. On processors with several, the C library answers with all of a socket's
 // together: a pool that no core's cache holds would count as cached.
 int64_t last_level_cache_bytes() {
@@ -75,6 +95,7 @@ int64_t last_level_cache_bytes() {
 Limits measure_limits(const std::string& target, int threads) {
   return {.multiply_adds_per_s = measure_multiply_adds(target, threads),
           .memory_bytes_per_s = measure_memory(threads),
+          .read_bytes_per_s = measure_reads(threads),
           .last_level_cache_bytes = last_level_cache_bytes()};
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What this machine can do at most, measured in the run that uses it: multiply-adds from registers, and bytes moved by
-// one read and one write stream over memory far larger than the caches.
+// one read and one write stream, and by reading alone, over memory far larger than the caches.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +13,7 @@ namespace leapquant::bench {
 struct Limits {
   double multiply_adds_per_s = 0;      // fp32, with the vectors of the given instruction set
   double memory_bytes_per_s = 0;       // read and written bytes together
+  double read_bytes_per_s = 0;         // bytes read alone
   int64_t last_level_cache_bytes = 0;  // behind one CPU; 0 where there is none or the system does not say
 };
 

@@ -38,28 +38,17 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-#include <strings.h>
+#include "bench/simd_target.h"
 
 namespace leapquant::bench {
 namespace {
 
 HWY_EXPORT(make_loop);
 
-bool has_name(int64_t target, const std::string& name) {
-  return name == (target == HWY_AVX3 ? "avx512" : "") || strcasecmp(hwy::TargetName(target), name.c_str()) == 0;
-}
-
 }  // namespace
 
 MultiplyAddLoop multiply_add_loop(const std::string& name) {
-  const int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
-  int64_t wanted = usable & -usable;  // a lower bit is a better target
-  for (int64_t rest = usable; rest != 0; rest &= rest - 1) {
-    if (has_name(rest & -rest, name)) wanted = rest & -rest;
-  }
-  hwy::ChosenTarget chosen;
-  chosen.Update(wanted);
-  return HWY_DISPATCH_TABLE(make_loop)[chosen.GetIndex()]();
+  return HWY_DISPATCH_TABLE(make_loop)[target_index(HWY_TARGETS, name)]();
 }
 
 }  // namespace leapquant::bench

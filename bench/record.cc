@@ -124,7 +124,7 @@ Json gpu_limits_json(const StepRecord& record) {
 
 Json head_json(const RecordHead& record) {
   Json json = {{"backend", record.backend}, {"target", record.target}, {"device", record.device},
-               {"commit", LQ_COMMIT},       {"date", record.date},     {"command", record.command}};
+               {"commit", record.commit},   {"date", record.date},     {"command", record.command}};
   if (record.gpu) json["gpu"] = gpu_json(*record.gpu);
   return json;
 }
@@ -138,10 +138,11 @@ Json results_json(const std::vector<Result>& results) {
 
 }  // namespace
 
+Origin record_origin() { return {LQ_COMMIT, utc_time(), command_line()}; }
+
 RecordHead begin_record() {
   RecordHead record;
-  record.date = utc_time();
-  record.command = command_line();
+  static_cast<Origin&>(record) = record_origin();
   return record;
 }
 

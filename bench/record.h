@@ -15,6 +15,14 @@
 
 namespace leapquant::bench {
 
+// Where a record comes from: the sources, the moment (UTC), and how the program was called.
+struct Origin {
+  std::string commit;
+  std::string date;
+  std::string command;
+};
+Origin record_origin();
+
 // One case with its figures.
 struct FlushResult {
   FlushCase flush_case;
@@ -28,9 +36,7 @@ struct FlushResult {
 };
 
 // What every record says of its run.
-struct RecordHead {
-  std::string date;     // UTC, when the run began
-  std::string command;  // how the program was called
+struct RecordHead : Origin {
   std::string backend;
   std::string target;
   std::string device;

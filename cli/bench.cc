@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// leapquant bench: time the in-place flush and step against the machine's limits, measured in the same run.
+// leapquant bench: time the in-place flush and step against the machine's limits, measured in the same run. On a CPU
+// the step is timed as decoding in whole cycles (bench_decode.cc).
+#include "bench.h"
+
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -8,7 +11,6 @@
 
 #include "bench/runs.h"
 #include "command.h"
-#include "definition_options.h"
 #include "json_output.h"
 #include "judge/verify.h"
 #include "progress.h"
@@ -17,60 +19,29 @@
 namespace leapquant::cli {
 namespace {
 
-struct BenchOptions {
-  std::string backend;
-  std::string op = "flush";
-  std::string gate = "kda";
-  std::vector<int64_t> batches;  // empty: see default_batches
-  int64_t programs = 0;          // not 0: the batches that make up so many, whatever the heads
-  std::vector<int32_t> threads;
-  std::vector<std::string> due = {"all", "1/16", "none"};
-  std::vector<std::string> layouts = {"compact"};
-  std::vector<int32_t> heads = {32};
-  std::vector<int32_t> ranks = {4};
-  DefinitionOptions definition;
-  std::string json;
-};
-
 bench::Due parse_due(const std::string& name) {
   if (name == "all") return bench::Due::kAll;
   return name == "none" ? bench::Due::kNone : bench::Due::kSixteenth;
 }
 
-// A CPU is timed within its caches and far beyond them, a GPU on the published batches.
-std::vector<int64_t> default_batches(const std::string& backend) {
+bool runs_on_gpu(const BenchOptions& options) {
   for (const lq_backend_info& info : backends()) {
-    if (info.name == backend && info.device == LQ_DEVICE_CUDA) return {16, 32, 64, 128, 256, 512};
+    if (info.name == options.backend) return info.device == LQ_DEVICE_CUDA;
   }
+  return false;
+}
+
+// A CPU is timed within its caches and far beyond them, a GPU on the published batches.
+std::vector<int64_t> default_batches(const BenchOptions& options) {
+  if (runs_on_gpu(options)) return {16, 32, 64, 128, 256, 512};
   return {4, 512};
-}
-
-std::vector<Geometry> geometries_of(const BenchOptions& options) {
-  if (!options.definition.definition.empty()) return {geometry_or(options.definition, {})};
-  std::vector<Geometry> geometries;
-  for (const int32_t heads : options.heads) {
-    for (const int32_t rank : options.ranks) {
-      geometries.push_back({.gate = options.gate == "gdn" ? Gate::kGdn : Gate::kKda,
-                            .num_heads = heads,
-                            .num_key_heads = heads,
-                            .rank = rank});
-    }
-  }
-  return geometries;
-}
-
-std::vector<int64_t> batches_of(const BenchOptions& options, const Geometry& geometry) {
-  // Heads that are out of range are for the backend to refuse.
-  const int64_t heads = std::max(1, geometry.num_heads);
-  if (options.programs > 0) return {std::max<int64_t>(1, (options.programs + heads / 2) / heads)};
-  return batches_or(options.definition, options.batches.empty() ? default_batches(options.backend) : options.batches);
 }
 
 // Calls add(geometry, batch, layout) for all that the options name.
 template <class Add>
 void for_each_pool(const BenchOptions& options, const Add& add) {
   for (const Geometry& geometry : geometries_of(options)) {
-    for (const int64_t batch : batches_of(options, geometry)) {
+    for (const int64_t batch : batches_of(options, geometry, default_batches(options))) {
       for (const std::string& layout : options.layouts) {
         add(judge::public_geometry(geometry), batch, layout == "padded" ? LQ_LAYOUT_PADDED : LQ_LAYOUT_COMPACT);
       }
@@ -129,11 +100,16 @@ constexpr const char* kFooter = R"(
 On a CPU, "of madds" and "of bytes" are the shares of the measured limits: the products' multiply-adds, and the bytes of
 the due programs when the pool is larger than the last-level cache. On a GPU, times are device times inside a CUDA graph
 with nothing in the L2 cache, and "of stream" is the time to copy as many bytes, measured alike, over that of the flush.
-Steps are timed on a GPU: one of half-full windows, against the time to read as many bytes, and a token of a whole
-cycle, in which every program steps and a sixteenth of them is flushed.
+
+--op step on a CPU times cycles of as many tokens as a window has entries, their flushes included and spread over the
+tokens, against decoding with dense fp32 states, whose elements are read and written once a token, in the same instruction
+set and on as many threads. "of read" is the time in which the machine reads the bytes of a token over the time it took. On a
+GPU it times a step of half-full windows, against the time to read as many bytes, and a token of a whole cycle, in which
+every program steps and a sixteenth of them is flushed.
 
 Examples:
   leapquant bench
+  leapquant bench --op step --threads 2 --json step.json
   leapquant bench --batch 512 --due all --threads 1,2 --json flush.json
   leapquant bench --definition definition.json --workloads workloads.jsonl
   leapquant bench --backend cuda --json cuda.json
@@ -143,17 +119,40 @@ Examples:
 
 }  // namespace
 
+std::vector<Geometry> geometries_of(const BenchOptions& options) {
+  if (!options.definition.definition.empty()) return {geometry_or(options.definition, {})};
+  std::vector<Geometry> geometries;
+  for (const int32_t heads : options.heads) {
+    for (const int32_t rank : options.ranks) {
+      geometries.push_back({.gate = options.gate == "gdn" ? Gate::kGdn : Gate::kKda,
+                            .num_heads = heads,
+                            .num_key_heads = heads,
+                            .rank = rank});
+    }
+  }
+  return geometries;
+}
+
+std::vector<int64_t> batches_of(const BenchOptions& options, const Geometry& geometry,
+                                const std::vector<int64_t>& otherwise) {
+  // Heads that are out of range are for the backend to refuse.
+  const int64_t heads = std::max(1, geometry.num_heads);
+  if (options.programs > 0) return {std::max<int64_t>(1, (options.programs + heads / 2) / heads)};
+  return batches_or(options.definition, options.batches.empty() ? otherwise : options.batches);
+}
+
 void register_bench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* const command = app.add_subcommand("bench", "Time the flush or the step against the machine's limits");
+  CLI::Option* const op = command->add_option("--op", options->op, "What is timed: flush, step")
+                              ->check(CLI::IsMember({"flush", "step"}))
+                              ->capture_default_str();
   command->add_option("--backend", options->backend, "Backend; default: the build's first");
-  command->add_option("--op", options->op, "What is timed: flush, step")
-      ->check(CLI::IsMember({"flush", "step"}))
-      ->capture_default_str();
   CLI::Option* const batch =
       command
-          ->add_option("--batch", options->batches,
-                       "Batch sizes, separated by commas; default: 4,512, or 16,32,64,128,256,512 on a GPU")
+          ->add_option(
+              "--batch", options->batches,
+              "Batch sizes, separated by commas; default: 4,512, or 16,32,64,128,256,512 on a GPU; 256 for a step")
           ->delimiter(',')
           ->check(CLI::Range(1, 1 << 20));
   CLI::Option* const programs =
@@ -167,10 +166,11 @@ void register_bench(CLI::App& app) {
                    "Thread counts of a CPU; 0: as many as the process may use; default: 1,0")
       ->delimiter(',')
       ->check(CLI::Range(0, 1024));
-  command->add_option("--due", options->due, "Shares of the programs that are due: all, 1/16, none")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"all", "1/16", "none"}))
-      ->capture_default_str();
+  CLI::Option* const due =
+      command->add_option("--due", options->due, "Shares of the programs that are due: all, 1/16, none")
+          ->delimiter(',')
+          ->check(CLI::IsMember({"all", "1/16", "none"}))
+          ->capture_default_str();
   command->add_option("--layout", options->layouts, "Pool layouts: compact, padded")
       ->delimiter(',')
       ->check(CLI::IsMember({"compact", "padded"}))
@@ -189,7 +189,13 @@ void register_bench(CLI::App& app) {
   command->add_option("--json", options->json,
                       "Write the record to this file; - for the standard output, without the table");
   command->footer(kFooter);
-  command->callback([options] { options->op == "step" ? bench_step(*options) : bench_flush(*options); });
+  command->callback([options, op, due, gate] {
+    if (options->op == "flush") return bench_flush(*options);
+    // A step has the flushes of its cycle, and one gate.
+    if (due->count() != 0) throw CLI::ExcludesError(op->get_name() + " step", due->get_name());
+    if (options->gate != "kda") throw CLI::ValidationError(gate->get_name(), "steps know gate kda");
+    runs_on_gpu(*options) ? bench_step(*options) : bench_decode(*options);
+  });
 }
 
 }  // namespace leapquant::cli

@@ -22,6 +22,7 @@ void register_info(CLI::App& app);
 void register_verify(CLI::App& app);
 void register_bench(CLI::App& app);
 void register_report(CLI::App& app);
+void register_drift(CLI::App& app);
 void register_flush(CLI::App& app);
 void register_inspect(CLI::App& app);
 

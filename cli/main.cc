@@ -56,6 +56,7 @@ void set_up(CLI::App& app) {
   register_verify(app);
   register_bench(app);
   register_report(app);
+  register_drift(app);
   register_flush(app);
   register_inspect(app);
 }

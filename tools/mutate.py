@@ -25,7 +25,13 @@ STEP = "src/cpu/step_kernel-inl.h"
 MATH = "src/cpu/math16-inl.h"
 HOST_STEP = "src/plan/host_step.cc"
 HOST_SLOTS = "src/plan/host_slots.cc"
+HOST_STATE = "src/plan/host_state.cc"
+HOST_DRAFT = "src/plan/host_draft.cc"
+COMMIT = "src/plan/host_draft.h"
+STATE = "src/cpu/state_kernel-inl.h"
+STEP_RANGE = "src/cpu/step_range.cc"
 VALIDATE_STEP = "src/api/validate_step.cc"
+VALIDATE_STATE = "src/api/validate_state.cc"
 
 ROUNDED = "const Vector rounded = hn::MulAdd(smoothed.part[i], hn::Set(df, scale), hn::Set(df, kRounder));"
 CODE = "const auto code = hn::Sub(hn::BitCast(di, rounded), hn::Set(di, kRounderBits));"
@@ -71,7 +77,7 @@ MUTATIONS = (
             ),
         ),
     ),
-    Mutation("checkpoint not decayed", KERNEL, (("= exp16(log_decay);", "= exp16(mul16(log_decay, set16(0.0f)));"),)),
+    Mutation("checkpoint not decayed", KERNEL, (("exp16(load16(window.log_decay + k))", "set16(1.0f)"),)),
     Mutation(
         "factors of a pool swapped",
         POOL,
@@ -86,9 +92,8 @@ MUTATIONS = (
         BACKEND,
         (
             (
-                "finish_flush(plan, *due, finite);",
-                "finish_flush(plan, *due, finite);\n"
-                "if (plan.in_place) *plan.due.fill_count.at(due->item, due->head) = 0;",
+                "finish_flush(plan, due, finite);",
+                "finish_flush(plan, due, finite);\nif (plan.in_place) *plan.due.fill_count.at(due.item, due.head) = 0;",
             ),
         ),
     ),
@@ -97,8 +102,8 @@ MUTATIONS = (
         BACKEND,
         (
             (
-                "plan.window.at(due->item, due->head)",
-                "plan.window.at(due->item, (due->head + 1) % plan.geometry.num_heads)",
+                "plan.window.at(due.item, due.head)",
+                "plan.window.at(due.item, (due.head + 1) % plan.geometry.num_heads)",
             ),
         ),
     ),
@@ -128,20 +133,20 @@ MUTATIONS = (
         "step: an entry decays by its own gate",
         STEP,
         (
-            ("if (p.window.window_weight[j] != 0.0f) add_entry(p, j, workspace, terms);", ""),
+            ("if (run.weight[j] != 0.0f) add_entry(run, j, workspace, terms);", ""),
             (
                 "store16(mul16(load16(workspace.entry_decay + k), gate), workspace.entry_decay + k);\n    }",
                 "store16(mul16(load16(workspace.entry_decay + k), gate), workspace.entry_decay + k);\n    }\n"
-                "    if (p.window.window_weight[j] != 0.0f) add_entry(p, j, workspace, terms);",
+                "    if (run.weight[j] != 0.0f) add_entry(run, j, workspace, terms);",
             ),
         ),
     ),
-    Mutation("step: weights ignored", STEP, (("p.window.window_weight[j] * sum16(sum[s])", "sum16(sum[s])"),)),
-    Mutation("step: weight-0 entries multiplied", STEP, (("if (p.window.window_weight[j] != 0.0f) add", "add"),)),
+    Mutation("step: weights ignored", STEP, (("run.weight[j] * sum16(sum[s])", "sum16(sum[s])"),)),
+    Mutation("step: weight-0 entries multiplied", STEP, (("if (run.weight[j] != 0.0f) add", "add"),)),
     Mutation(
         "step: the checkpoint decays by the old log-decay",
         STEP,
-        (("exp16(log_decay);", "exp16(load16(p.window.log_decay + k));"),),
+        (("exp16(log_decay);", "exp16(load16(p.log_decay + k));"),),
     ),
     Mutation("step: the output lacks the new entry", STEP, (("mul_add16(key_query, update, sum[1])", "sum[1]"),)),
     Mutation("step: query not scaled", STEP, (("1.0f / std::sqrt(static_cast<float>(kKeyDim))", "1.0f"),)),
@@ -157,19 +162,21 @@ MUTATIONS = (
     Mutation("step: softplus without its linear part", MATH, (("kSoftplusLinear", "200.0f"),)),
     Mutation("step: sigmoid of the wrong sign", MATH, (("exp_any(hn::Neg(v))", "exp_any(v)"),)),
     Mutation("step: counter not advanced", HOST_STEP, (("program.entries + 1);", "program.entries);"),)),
-    Mutation("step: an unflushed window is dropped", HOST_STEP, (("return {ErrorKind::kUnflushed};", "return {};"),)),
-    Mutation("step: a flushed window is refused", HOST_STEP, (("if (newest_weight == 0.0f) return {};", ""),)),
-    Mutation("step: a counter of 17 steps", HOST_STEP, (("count > window)", "count > window + 1)"),)),
+    Mutation(
+        "step: an unflushed window is dropped", HOST_STEP, (("return ErrorKind::kUnflushed;", "return int64_t{0};"),)
+    ),
+    Mutation("step: a flushed window is refused", HOST_STEP, (("if (newest_weight == 0.0f) return int64_t{0};", ""),)),
+    Mutation("step: a counter of 17 steps", HOST_STEP, (("count > geometry.window)", "count > geometry.window + 1)"),)),
     Mutation(
         "step: zero rows left out",
         HOST_STEP,
-        (("std::fill_n(plan.target.output", "if (false) std::fill_n(plan.target.output"),),
+        (("std::fill_n(output,", "if (false) std::fill_n(output,"),),
     ),
-    Mutation("step: slot 0 steps", HOST_STEP, (("if (slot > 0) {", "if (slot >= 0) {"),)),
+    Mutation("step: slot 0 steps", HOST_STEP, (("if (slot <= 0)", "if (slot < 0)"),)),
     Mutation(
         "step: index beyond the pool not noticed",
         HOST_STEP,
-        (("slot >= plan.pool.num_slots", "slot > plan.pool.num_slots"),),
+        (("slot >= pool.num_slots", "slot > pool.num_slots"),),
     ),
     Mutation("slots: a flushed window is quantized again", HOST, (("return !flushed;", "return true;"),)),
     Mutation("slots: a flush of any fill keeps the counter", HOST, (("if (plan.any_fill) *plan", "if (false) *plan"),)),
@@ -179,9 +186,9 @@ MUTATIONS = (
         (("fill_count.at(slot, head) = 0;", "fill_count.at(slot, head);"),),
     ),
     Mutation(
-        "slots: a copy leaves the gates behind",
+        "slots: a copy leaves the window behind",
         HOST_SLOTS,
-        (("std::copy_n(from.window_gate,", "if (false) std::copy_n(from.window_gate,"),),
+        (("copy_window(geometry, plan.window.at(source, head), plan.window.at(target, head));", ""),),
     ),
     Mutation("step: weight of the new entry missing", HOST_STEP, (("  weight[program.entries] = 1.0f;\n", ""),)),
     Mutation(
@@ -197,8 +204,41 @@ MUTATIONS = (
     Mutation(
         "step: output may lie over the token",
         VALIDATE_STEP,
-        (('    LQ_RETURN_IF_ERROR(check_disjoint(written, "", input, ""));\n', ""),),
+        (('LQ_RETURN_IF_ERROR(check_disjoint(written, "", input, ""));', ""),),
     ),
+    Mutation("state: rows and columns swapped", STATE, (("from + k * kValueDim + v)", "from + v * kKeyDim + k)"),)),
+    Mutation(
+        "state: an import starts from another basis",
+        STATE,
+        (("<kRank>(workspace.start, workspace)", "<kRank>(workspace.state, workspace)"),),
+    ),
+    Mutation("state: the offset is lost", HOST_STATE, (("plan.first_entry.base == nullptr ? 0", "true ? 0"),)),
+    Mutation(
+        "state: the last tenant's rows stay",
+        HOST,
+        (("std::fill_n(window.window_key,", "if (false) std::fill_n(window.window_key,"),),
+    ),
+    Mutation("state: an import is not reported", HOST_STATE, (("if (!finite)", "if (false)"),)),
+    Mutation("state: a counter of 17 is exported", HOST_STATE, (("plan.geometry.window) return", "17) return"),)),
+    Mutation("state: nothing is given for padding", HOST_STATE, (("std::memset(", "if (false) std::memset("),)),
+    Mutation("state: an offset of 16 accepted", VALIDATE_STATE, (("first < plan.geometry", "first <= plan.geometry"),)),
+    Mutation("draft: tokens do not see one another", STEP_RANGE, (("++program.drafted.count;", ""),)),
+    Mutation(
+        "draft: the gates of earlier tokens are lost",
+        STEP_RANGE,
+        (("program.log_decay = program.rows.log_decay;", ""),),
+    ),
+    Mutation(
+        "draft: no flush at the window's end",
+        COMMIT,
+        (("flush(commit->program);", "if (false) flush(commit->program);"),),
+    ),
+    Mutation("draft: the rest goes into the full window", COMMIT, (("entries = 0;", ""),)),
+    Mutation("draft: log-decay not counted", HOST_DRAFT, (("+= log_gate[k];", "+= 0.0f * log_gate[k];"),)),
+    Mutation("draft: committed twice", HOST_DRAFT, ((" || header.entries != occupied.entries()", ""),)),
+    Mutation("draft: weights missing", HOST_DRAFT, (("window.window_weight[entries] = 1.0f;", ""),)),
+    Mutation("draft: rejected tokens are reported", HOST_DRAFT, (("(1u << accepted) - 1", "0xFFu"),)),
+    Mutation("draft: one token too many", COMMIT, (("t < commit->accepted", "t <= commit->accepted"),)),
 )
 
 

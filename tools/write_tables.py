@@ -11,7 +11,13 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DOCUMENTS = ("docs/performance.md", "docs/performance-cuda.md", "docs/performance-cuda-step.md", "docs/python.md")
+DOCUMENTS = (
+    "docs/performance.md",
+    "docs/performance-cuda.md",
+    "docs/performance-cuda-step.md",
+    "docs/drift.md",
+    "docs/python.md",
+)
 RESULTS = ROOT / "bench" / "results"
 BLOCK = re.compile(r"(<!-- table (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -67,6 +73,63 @@ def cpu_table(record):
         f"{limits_line(record['limits'])}.",
         "",
         *table(titles, [cpu_row(result, reference) for result in record["results"]]),
+    ]
+
+
+def read_limits_line(limits):
+    return "; ".join(
+        f"{entry['threads']} thread(s) {entry['read_bytes_per_s'] / 1e9:.0f} GB/s read, "
+        f"{entry['memory_bytes_per_s'] / 1e9:.0f} GB/s read and written"
+        for entry in limits["by_threads"]
+    )
+
+
+def decode_row(result):
+    return [
+        str(result["batch"]),
+        str(result["threads"]),
+        f"{result['pool_bytes'] / 1e6:.0f} MB",
+        f"{result['bytes'] / result['median_us'] / 1e3:.0f} GB/s",
+        percent(result["fraction_of_read_limit"]),
+        f"{result['fp32_bytes'] / result['fp32_median_us'] / 1e3:.0f} GB/s",
+        f"{result['speedup']:.2f}x",
+    ]
+
+
+def decode_table(record):
+    titles = ["batch", "threads", "pool", "moved", "of the read limit", "fp32 states: moved", "fp32 states / leapquant"]
+    return [
+        f"{record['device']}, {record['target']}, commit {record['commit']}; limits in the same run: "
+        f"{read_limits_line(record['limits'])}.",
+        "",
+        *table(titles, [decode_row(result) for result in record["results"]]),
+    ]
+
+
+# ---- drift -----------------------------------------------------------------------------------------------------------
+
+
+def mean_between(values, begin, end):
+    part = values[int(begin * len(values)) : int(end * len(values))]
+    return sum(part) / len(part)
+
+
+def drift_row(profile, state):
+    early_late = [
+        f"{mean_between(state[key], begin, end):.1e}"
+        for key in ("state_error", "output_error")
+        for begin, end in ((0.125, 0.25), (0.875, 1))
+    ]
+    return [profile["name"], state["state"], *early_late]
+
+
+def drift_table(record):
+    titles = ["tokens", "state", "state error, early", "late", "output error, early", "late"]
+    rows = [drift_row(profile, state) for profile in record["profiles"] for state in profile["states"]]
+    return [
+        f"{record['tokens']} tokens, backend {record['backend']} ({record['target']}), commit {record['commit']}.",
+        "",
+        *table(titles, rows),
     ]
 
 
@@ -233,6 +296,8 @@ def step_table(record):
 
 TABLES = {
     "cpu-kda-flush": cpu_table,
+    "cpu-kda-step": decode_table,
+    "drift": drift_table,
     "cuda-kda-flush": cuda_table,
     "cuda-kda-flush-geometries": geometries_table,
     "python-compare-cpu": python_table,

@@ -377,6 +377,54 @@ LQ_API lq_status lq_step_flush_inplace(lq_pool* pool, const lq_tensor* idx, cons
                                        const lq_step_params* params, const lq_tensor* q0, const lq_tensor* o,
                                        void* stream);
 
+/* ---- speculative decoding ---- */
+
+#define LQ_MAX_DRAFT_TOKENS 8
+
+/* Bytes of the scratch that holds drafts of `tokens` tokens (1 to LQ_MAX_DRAFT_TOKENS) of n sequences: 1,280 a token
+ * and head, and 528 a head, at K = V = 128. */
+LQ_API lq_status lq_draft_bytes(const lq_geometry* geometry, int64_t n, int32_t tokens, int64_t* bytes);
+
+/* Steps the sequences of the slots in `idx` by `tokens` drafted tokens each, T of them, and keeps what the steps would
+ * append in `scratch`: every token attends to checkpoint, window and the drafted tokens before it, and no byte of the
+ * pool is written until lq_pool_commit. Token t does not depend on later ones: sequences with fewer drafts fill up with
+ * any rows, and don't accept them.
+ *
+ *   idx      as in lq_step_inplace.
+ *   token    B is n T; row i T + t holds token t of position i: [n, T, ...] seen as [n T, ...].
+ *   params   NULL: LQ_STEP_PARAMS_DEFAULT.
+ *   scratch  int8 [bytes], contiguous, at a multiple of 16 bytes, at least lq_draft_bytes(n, T) long, on the pool's
+ *            device; overlaps nothing else. What it held before does not matter.
+ *   o        bfloat16 [n T, H, V], contiguous, rows as in `token`; overlaps nothing else.
+ *
+ * While the window has room for them, the tokens' outputs are those of T single steps, bit for bit. Those beyond its
+ * end attend to all of its entries, which single steps would have flushed into the checkpoint by then.
+ *
+ * Programs that lq_step_inplace would not step give zero rows, and are recorded as there. Results that are not finite
+ * are recorded by the commit that appends them. Allocates and synchronises as lq_step_inplace does. A backend without
+ * it refuses it (LQ_UNSUPPORTED), by name. */
+LQ_API lq_status lq_pool_draft(lq_pool* pool, const lq_tensor* idx, int32_t tokens, const lq_token* token,
+                               const lq_step_params* params, const lq_tensor* scratch, const lq_tensor* o,
+                               void* stream);
+
+/* Appends the first accepted[i] of the tokens drafted for position i, in every head, and flushes each window that they
+ * fill, as lq_step_flush_inplace would: at the window's end, and before the next token goes into the empty one. With 0
+ * accepted a slot keeps every byte; with all T, and room for them, its bytes are those of T calls of
+ * lq_step_flush_inplace.
+ *
+ *   idx, tokens, scratch  those of the draft.
+ *   accepted              int32 [n], contiguous, on the pool's device: 0 to T. A backend on host memory refuses any
+ *                         other value; elsewhere nothing is appended, and it is recorded (LQ_ERROR_COUNTER).
+ *   q0                    as in lq_flush_inplace.
+ *
+ * Between draft and commit the slots must stay as they are: where a counter is not what the draft met, nothing is
+ * appended, and it is recorded (LQ_ERROR_COUNTER). So a draft is committed once. Allocates and synchronises as
+ * lq_flush_inplace does. A backend without it refuses it (LQ_UNSUPPORTED), by name. */
+LQ_API lq_status lq_pool_commit(lq_pool* pool, const lq_tensor* idx, int32_t tokens, const lq_tensor* scratch,
+                                const lq_tensor* accepted, const lq_tensor* q0, void* stream);
+
+/* ---- whole slots ---- */
+
 /* Flushes, in place, windows of any fill: every program of the slots in `idx` whose counter is from 1 to L gets a new
  * checkpoint, an empty window and counter 0. (A counter of L over a window that a flush has emptied becomes 0, and
  * nothing is quantized.) Entries from the counter on must be empty: weight 0, gate 1. Otherwise as lq_flush_inplace. A
@@ -400,16 +448,52 @@ LQ_API lq_status lq_pool_reset_slots(lq_pool* pool, const lq_tensor* idx, void* 
  * backend without it refuses it (LQ_UNSUPPORTED), by name. */
 LQ_API lq_status lq_pool_copy_slots(lq_pool* pool, const lq_tensor* src, const lq_tensor* dst, void* stream);
 
+/* Which way the elements of a dense state run in memory. */
+typedef enum lq_state_order {
+  LQ_STATE_VK = 1, /* [V, K] */
+  LQ_STATE_KV = 2  /* [K, V] */
+} lq_state_order;
+
+/* Imports dense states, as a prefill leaves them: every program of the slots in `idx` gets the checkpoint of its state
+ * (steps 2 and 3 of a flush), an empty window, and the counter that `offset` says. Nothing of the slot's last tenant
+ * stays. The state of a slot that is exported and imported again is the one that a flush would have left, bit for bit.
+ *
+ *   idx     as in lq_flush_inplace; position i takes state i.
+ *   state   float32 or bfloat16, [n, H, V, K] (LQ_STATE_VK) or [n, H, K, V] (LQ_STATE_KV); may be strided over n and H.
+ *   offset  int32 [n, H], may be strided (stride 0 over n: the same for every sequence), or NULL for zeros: counters to
+ *           begin with, 0 to L - 1. Offset c counts c entries that are empty, so that the first flush falls due after
+ *           L - c steps: offsets spread over the heads spread the flushes over the tokens. A backend on host memory
+ *           refuses any other value; elsewhere such a program keeps every byte and is recorded (LQ_ERROR_COUNTER).
+ *   q0      as in lq_flush_inplace.
+ *
+ * A state that is not finite is imported all the same, and recorded (LQ_ERROR_NONFINITE). Allocates and synchronises as
+ * lq_flush_inplace does. A backend without it refuses it (LQ_UNSUPPORTED), by name. */
+LQ_API lq_status lq_pool_import_state(lq_pool* pool, const lq_tensor* idx, const lq_tensor* state, lq_state_order order,
+                                      const lq_tensor* offset, const lq_tensor* q0, void* stream);
+
+/* Exports the states of the slots in `idx` at any fill: what checkpoint and window stand for (step 1 of a flush). The
+ * pool keeps every byte. Entries from the counter on must be empty: weight 0, gate 1.
+ *
+ *   idx    as in lq_flush_inplace; position i gives state i. The states of an entry <= 0 and of one beyond the pool are
+ *          zero, and so is that of a program whose counter is below 0 or above L; the last two are recorded
+ *          (LQ_ERROR_INDEX, LQ_ERROR_COUNTER).
+ *   state  float32 [n, H, V, K] (LQ_STATE_VK) or [n, H, K, V] (LQ_STATE_KV), contiguous; overlaps nothing else.
+ *
+ * Allocates and synchronises as lq_flush_inplace does. A backend without it refuses it (LQ_UNSUPPORTED), by name. */
+LQ_API lq_status lq_pool_export_state(lq_pool* pool, const lq_tensor* idx, const lq_tensor* state, lq_state_order order,
+                                      void* stream);
+
 /* Reports duplicate entries of `idx` as LQ_INVALID_ARGUMENT, naming the first two positions. Synchronises. */
 LQ_API lq_status lq_pool_check_indices(lq_pool* pool, const lq_tensor* idx, void* stream);
 
 /* Kinds of trouble that in-place calls meet in the data; they never stop the call. */
 typedef enum lq_pool_error_kind {
   LQ_ERROR_INDEX = 0,     /* an index beyond the pool */
-  LQ_ERROR_NONFINITE = 1, /* a flush whose state or start basis holds NaN or Inf: so does the new checkpoint; or a step
-                             whose output, update or log-decay is NaN or Inf */
+  LQ_ERROR_NONFINITE = 1, /* a flush or an import whose state or start basis holds NaN or Inf: so does the new
+                             checkpoint; or a step whose output, update or log-decay is NaN or Inf */
   LQ_ERROR_UNFLUSHED = 2, /* a step met a full window that was not flushed */
-  LQ_ERROR_COUNTER = 3,   /* a step met a counter below 0 or above L */
+  LQ_ERROR_COUNTER = 3,   /* a step, draft or export met a counter below 0 or above L; a commit, one that is not what
+                             its draft met */
   LQ_ERROR_KIND_COUNT = 4
 } lq_pool_error_kind;
 

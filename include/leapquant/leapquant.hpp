@@ -129,6 +129,18 @@ class Pool {
     check(lq_step_flush_inplace(get(), &idx, &token, &params, &q0, &o, stream));
   }
 
+  // See lq_pool_draft.
+  void draft(const lq_tensor& idx, int32_t tokens, const lq_token& token, const lq_tensor& scratch, const lq_tensor& o,
+             const lq_step_params& params = kStepDefaults, void* stream = nullptr) const {
+    check(lq_pool_draft(get(), &idx, tokens, &token, &params, &scratch, &o, stream));
+  }
+
+  // See lq_pool_commit.
+  void commit(const lq_tensor& idx, int32_t tokens, const lq_tensor& scratch, const lq_tensor& accepted,
+              const lq_tensor& q0, void* stream = nullptr) const {
+    check(lq_pool_commit(get(), &idx, tokens, &scratch, &accepted, &q0, stream));
+  }
+
   void flush_now(const lq_tensor& idx, const lq_tensor& q0, void* stream = nullptr) const {
     check(lq_pool_flush_now(get(), &idx, &q0, stream));
   }
@@ -139,6 +151,18 @@ class Pool {
 
   void copy_slots(const lq_tensor& src, const lq_tensor& dst, void* stream = nullptr) const {
     check(lq_pool_copy_slots(get(), &src, &dst, stream));
+  }
+
+  // See lq_pool_import_state. `offset` may be null.
+  void import_state(const lq_tensor& idx, const lq_tensor& state, lq_state_order order, const lq_tensor* offset,
+                    const lq_tensor& q0, void* stream = nullptr) const {
+    check(lq_pool_import_state(get(), &idx, &state, order, offset, &q0, stream));
+  }
+
+  // See lq_pool_export_state.
+  void export_state(const lq_tensor& idx, const lq_tensor& state, lq_state_order order = LQ_STATE_VK,
+                    void* stream = nullptr) const {
+    check(lq_pool_export_state(get(), &idx, &state, order, stream));
   }
 
   void check_indices(const lq_tensor& idx, void* stream = nullptr) const {
@@ -158,6 +182,13 @@ class Pool {
   };
   std::unique_ptr<lq_pool, Destroy> pool_;
 };
+
+// Bytes of the scratch for drafts of `tokens` tokens of n sequences.
+inline int64_t draft_bytes(const lq_geometry& geometry, int64_t n, int32_t tokens) {
+  int64_t bytes = 0;
+  check(lq_draft_bytes(&geometry, n, tokens, &bytes));
+  return bytes;
+}
 
 // The backends of this build, preferred first.
 inline std::vector<lq_backend_info> backends() {

@@ -32,6 +32,7 @@ static_assert(static_cast<int>(DType::kFloat32) == LQ_FLOAT32 && static_cast<int
 static_assert(static_cast<int>(DeviceType::kCuda) == LQ_DEVICE_CUDA);
 static_assert(static_cast<int>(Gate::kGdn) == LQ_GATE_GDN && static_cast<int>(Layout::kPadded) == LQ_LAYOUT_PADDED);
 static_assert(static_cast<int>(GateFunction::kGiven) == LQ_GATE_GIVEN);
+static_assert(static_cast<int>(StateOrder::kKeyValue) == LQ_STATE_KV && kMaxDraftTokens == LQ_MAX_DRAFT_TOKENS);
 static_assert(kErrorKindCount == LQ_ERROR_KIND_COUNT && kMaxDims == LQ_MAX_DIMS);
 
 // A fixed buffer: to report a failed allocation must not allocate.
@@ -155,23 +156,47 @@ Status step(lq_context* context, const StepRequest& request, void* stream) {
   return context->backend->step(plan.value(), stream);
 }
 
-Status step_inplace(lq_pool* pool, const lq_tensor* idx, const lq_token* token, const lq_step_params* params,
-                    const lq_tensor* o, void* stream) {
+Status step_inplace(lq_pool* pool, const InplaceStepRequest& request, void* stream) {
   LQ_RETURN_IF_ERROR(require(pool, "pool"));
-  const Result<StepPlan> plan = plan_step_inplace(*pool->pool, idx, token, params, o);
+  const Result<StepPlan> plan = plan_step_inplace(*pool->pool, request);
   if (!plan.ok()) return plan.status();
   if (plan.value().batch == 0) return {};
   return pool->pool->backend().step(plan.value(), stream);
 }
 
-Status step_flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_token* token, const lq_step_params* params,
-                          const lq_tensor* q0, const lq_tensor* o, void* stream) {
+Status step_flush_inplace(lq_pool* pool, const InplaceStepRequest& request, const lq_tensor* q0, void* stream) {
   LQ_RETURN_IF_ERROR(require(pool, "pool"));
-  const Result<StepFlushPlans> plans = plan_step_flush_inplace(*pool->pool, idx, token, params, q0, o);
+  const Result<StepFlushPlans> plans = plan_step_flush_inplace(*pool->pool, request, q0);
   if (!plans.ok()) return plans.status();
   if (plans.value().step.batch == 0) return {};
   LQ_RETURN_IF_ERROR(pool->pool->backend().step(plans.value().step, stream));
   return pool->pool->backend().flush(plans.value().flush, stream);
+}
+
+Status size_draft(const lq_geometry* geometry, int64_t n, int32_t tokens, int64_t* bytes) {
+  LQ_RETURN_IF_ERROR(require(bytes, "bytes"));
+  const Result<Geometry> valid = to_geometry(geometry);
+  if (!valid.ok()) return valid.status();
+  const Result<int64_t> size = draft_bytes(valid.value(), n, tokens);
+  if (!size.ok()) return size.status();
+  *bytes = size.value();
+  return {};
+}
+
+Status draft(lq_pool* pool, const InplaceStepRequest& request, int32_t tokens, const lq_tensor* scratch, void* stream) {
+  LQ_RETURN_IF_ERROR(require(pool, "pool"));
+  const Result<DraftPlan> plan = plan_draft(*pool->pool, request, tokens, scratch);
+  if (!plan.ok()) return plan.status();
+  if (plan.value().step.batch == 0) return {};
+  return pool->pool->backend().draft(plan.value(), stream);
+}
+
+Status commit(lq_pool* pool, const CommitRequest& request, void* stream) {
+  LQ_RETURN_IF_ERROR(require(pool, "pool"));
+  const Result<CommitPlan> plan = plan_commit(*pool->pool, request);
+  if (!plan.ok()) return plan.status();
+  if (plan.value().flush.batch == 0) return {};
+  return pool->pool->backend().commit(plan.value(), stream);
 }
 
 Status flush_now(lq_pool* pool, const lq_tensor* idx, const lq_tensor* q0, void* stream) {
@@ -197,6 +222,22 @@ Status copy_slots(lq_pool* pool, const lq_tensor* src, const lq_tensor* dst, voi
   if (!plan.ok()) return plan.status();
   if (plan.value().count == 0) return {};
   return pool->pool->backend().copy_slots(plan.value(), stream);
+}
+
+Status import_state(lq_pool* pool, const ImportRequest& request, void* stream) {
+  LQ_RETURN_IF_ERROR(require(pool, "pool"));
+  const Result<StatePlan> plan = plan_import(*pool->pool, request);
+  if (!plan.ok()) return plan.status();
+  if (plan.value().batch == 0) return {};
+  return pool->pool->backend().import_state(plan.value(), stream);
+}
+
+Status export_state(lq_pool* pool, const lq_tensor* idx, const lq_tensor* state, lq_state_order order, void* stream) {
+  LQ_RETURN_IF_ERROR(require(pool, "pool"));
+  const Result<StatePlan> plan = plan_export(*pool->pool, idx, state, order);
+  if (!plan.ok()) return plan.status();
+  if (plan.value().batch == 0) return {};
+  return pool->pool->backend().export_state(plan.value(), stream);
 }
 
 Status check_indices(lq_pool* pool, const lq_tensor* idx, void* stream) {
@@ -396,12 +437,26 @@ lq_status lq_flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_tensor*
 
 lq_status lq_step_inplace(lq_pool* pool, const lq_tensor* idx, const lq_token* token, const lq_step_params* params,
                           const lq_tensor* o, void* stream) {
-  return api::guarded([&] { return api::step_inplace(pool, idx, token, params, o, stream); });
+  return api::guarded([&] { return api::step_inplace(pool, {idx, token, params, o}, stream); });
 }
 
 lq_status lq_step_flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_token* token,
                                 const lq_step_params* params, const lq_tensor* q0, const lq_tensor* o, void* stream) {
-  return api::guarded([&] { return api::step_flush_inplace(pool, idx, token, params, q0, o, stream); });
+  return api::guarded([&] { return api::step_flush_inplace(pool, {idx, token, params, o}, q0, stream); });
+}
+
+lq_status lq_draft_bytes(const lq_geometry* geometry, int64_t n, int32_t tokens, int64_t* bytes) {
+  return api::guarded([&] { return api::size_draft(geometry, n, tokens, bytes); });
+}
+
+lq_status lq_pool_draft(lq_pool* pool, const lq_tensor* idx, int32_t tokens, const lq_token* token,
+                        const lq_step_params* params, const lq_tensor* scratch, const lq_tensor* o, void* stream) {
+  return api::guarded([&] { return api::draft(pool, {idx, token, params, o}, tokens, scratch, stream); });
+}
+
+lq_status lq_pool_commit(lq_pool* pool, const lq_tensor* idx, int32_t tokens, const lq_tensor* scratch,
+                         const lq_tensor* accepted, const lq_tensor* q0, void* stream) {
+  return api::guarded([&] { return api::commit(pool, {idx, tokens, scratch, accepted, q0}, stream); });
 }
 
 lq_status lq_pool_flush_now(lq_pool* pool, const lq_tensor* idx, const lq_tensor* q0, void* stream) {
@@ -414,6 +469,16 @@ lq_status lq_pool_reset_slots(lq_pool* pool, const lq_tensor* idx, void* stream)
 
 lq_status lq_pool_copy_slots(lq_pool* pool, const lq_tensor* src, const lq_tensor* dst, void* stream) {
   return api::guarded([&] { return api::copy_slots(pool, src, dst, stream); });
+}
+
+lq_status lq_pool_import_state(lq_pool* pool, const lq_tensor* idx, const lq_tensor* state, lq_state_order order,
+                               const lq_tensor* offset, const lq_tensor* q0, void* stream) {
+  return api::guarded([&] { return api::import_state(pool, {idx, state, order, offset, q0}, stream); });
+}
+
+lq_status lq_pool_export_state(lq_pool* pool, const lq_tensor* idx, const lq_tensor* state, lq_state_order order,
+                               void* stream) {
+  return api::guarded([&] { return api::export_state(pool, idx, state, order, stream); });
 }
 
 lq_status lq_pool_check_indices(lq_pool* pool, const lq_tensor* idx, void* stream) {

@@ -128,16 +128,22 @@ Status check_outside_pool(const Pool& pool, const Named& tensor) {
   return disjoint;
 }
 
-Result<FlushPlan> plan_flush_inplace(const Pool& pool, const lq_tensor* idx, const lq_tensor* start_basis) {
-  const Result<TensorView> indices = to_indices(pool, idx);
-  if (!indices.ok()) return indices.status();
+Result<TensorView> to_start_basis(const Pool& pool, const lq_tensor* start_basis) {
   if (start_basis == nullptr) return invalid_argument("tensor 'q0': expected a tensor, got NULL");
   Checker checker(pool.backend().state().device);
   const TensorView basis = check_start_basis(checker, *start_basis, pool.geometry());
   LQ_RETURN_IF_ERROR(checker.status());
   LQ_RETURN_IF_ERROR(check_outside_pool(pool, {"q0", basis}));
+  return basis;
+}
+
+Result<FlushPlan> plan_flush_inplace(const Pool& pool, const lq_tensor* idx, const lq_tensor* start_basis) {
+  const Result<TensorView> indices = to_indices(pool, idx);
+  if (!indices.ok()) return indices.status();
+  const Result<TensorView> basis = to_start_basis(pool, start_basis);
+  if (!basis.ok()) return basis.status();
   return pool.flush_plan(static_cast<const int32_t*>(indices.value().data), indices.value().shape[0],
-                         static_cast<const float*>(basis.data));
+                         static_cast<const float*>(basis.value().data));
 }
 
 }  // namespace leapquant::api

@@ -42,6 +42,20 @@ Result<FlushPlan> plan_flush_inplace(const Pool& pool, const lq_tensor* idx, con
 Result<SlotPlan> plan_reset(const Pool& pool, const lq_tensor* idx);
 Result<SlotPlan> plan_copy(const Pool& pool, const lq_tensor* sources, const lq_tensor* targets);
 
+// An import of states, where `offset` may be null, and an export.
+struct ImportRequest {
+  const lq_tensor* idx;
+  const lq_tensor* state;
+  lq_state_order order;
+  const lq_tensor* offset;
+  const lq_tensor* start_basis;
+};
+Result<StatePlan> plan_import(const Pool& pool, const ImportRequest& request);
+Result<StatePlan> plan_export(const Pool& pool, const lq_tensor* idx, const lq_tensor* state, lq_state_order order);
+
+// A start basis on the pool's device that overlaps nothing of the pool.
+Result<TensorView> to_start_basis(const Pool& pool, const lq_tensor* start_basis);
+
 // A functional step on `backend`, and one of a pool's slots.
 struct StepRequest {
   const lq_geometry* geometry;
@@ -53,17 +67,34 @@ struct StepRequest {
   const lq_step_result* result;
 };
 Result<StepPlan> plan_step(const Backend& backend, const StepRequest& request);
-Result<StepPlan> plan_step_inplace(const Pool& pool, const lq_tensor* idx, const lq_token* token,
-                                   const lq_step_params* params, const lq_tensor* output);
+struct InplaceStepRequest {
+  const lq_tensor* idx;
+  const lq_token* token;
+  const lq_step_params* params;
+  const lq_tensor* output;
+};
+Result<StepPlan> plan_step_inplace(const Pool& pool, const InplaceStepRequest& request);
+
+// Steps of `tokens` drafted tokens a sequence, and the commit of such a draft.
+Result<int64_t> draft_bytes(const Geometry& geometry, int64_t count, int32_t tokens);
+Result<DraftPlan> plan_draft(const Pool& pool, const InplaceStepRequest& request, int32_t tokens,
+                             const lq_tensor* scratch);
+struct CommitRequest {
+  const lq_tensor* idx;
+  int32_t tokens;
+  const lq_tensor* scratch;
+  const lq_tensor* accepted;
+  const lq_tensor* start_basis;
+};
+Result<CommitPlan> plan_commit(const Pool& pool, const CommitRequest& request);
 
 // A step and the flush that follows it, both validated before either runs: what is refused has changed nothing.
 struct StepFlushPlans {
   StepPlan step;
   FlushPlan flush;
 };
-Result<StepFlushPlans> plan_step_flush_inplace(const Pool& pool, const lq_tensor* idx, const lq_token* token,
-                                               const lq_step_params* params, const lq_tensor* start_basis,
-                                               const lq_tensor* output);
+Result<StepFlushPlans> plan_step_flush_inplace(const Pool& pool, const InplaceStepRequest& request,
+                                               const lq_tensor* start_basis);
 
 // Refuses NaN and Inf in the inputs of a functional flush. Waits for the stream, and allocates.
 Status check_finite(Backend& backend, const FlushPlan& plan, void* stream);

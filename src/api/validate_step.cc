@@ -8,6 +8,7 @@
 #include <cstddef>
 
 #include "api/program_check.h"
+#include "api/step_check.h"
 #include "api/tensor_check.h"
 #include "api/validate.h"
 
@@ -148,14 +149,21 @@ bool any_null(const StepRequest& request) {
          request.token == nullptr || request.result == nullptr;
 }
 
-// The step knows one gate so far.
+// What a step writes overlaps neither the pool nor what it reads.
+Status check_written(const Pool& pool, const Named& written, const TensorView& indices, std::span<const Named> inputs) {
+  LQ_RETURN_IF_ERROR(check_disjoint(written, "", {"idx", indices}, ""));
+  LQ_RETURN_IF_ERROR(check_outside_pool(pool, written));
+  for (const Named& input : inputs) LQ_RETURN_IF_ERROR(check_disjoint(written, "", input, ""));
+  return {};
+}
+
+}  // namespace
+
 Status check_step_gate(const Backend& backend, const Geometry& geometry) {
   if (geometry.gate == Gate::kKda) return {};
   return unsupported(
       fmt::format("backend '{}' steps gate kda, got {}", backend.state().name, gate_name(geometry.gate)));
 }
-
-}  // namespace
 
 Result<StepPlan> plan_step(const Backend& backend, const StepRequest& request) {
   const Result<Geometry> geometry = to_geometry(request.geometry);
@@ -192,49 +200,53 @@ Result<StepPlan> plan_step(const Backend& backend, const StepRequest& request) {
   return plan;
 }
 
-Result<StepPlan> plan_step_inplace(const Pool& pool, const lq_tensor* idx, const lq_token* token,
-                                   const lq_step_params* params, const lq_tensor* output) {
+Result<StepPlan> plan_slot_steps(const Pool& pool, const InplaceStepRequest& request, int32_t tokens,
+                                 const Named* scratch) {
   LQ_RETURN_IF_ERROR(check_step_gate(pool.backend(), pool.geometry()));
-  const Result<TensorView> indices = to_indices(pool, idx);
+  const Result<TensorView> indices = to_indices(pool, request.idx);
   if (!indices.ok()) return indices.status();
-  if (token == nullptr || output == nullptr) {
+  if (request.token == nullptr || request.output == nullptr) {
     return invalid_argument("step: expected token and o, got NULL for one of them");
   }
-  const Result<GateRule> rule = to_gate_rule(params);
+  const Result<GateRule> rule = to_gate_rule(request.params);
   if (!rule.ok()) return rule.status();
 
   const Geometry& geometry = pool.geometry();
   const int64_t batch = indices.value().shape[0];
+  const int64_t rows = batch * tokens;
   Checker inputs(pool.backend().state().device);
   Checker results(pool.backend().state().device);
   StepPlan plan = pool.step_plan(static_cast<const int32_t*>(indices.value().data), batch);
   plan.gate = rule.value();
-  plan.token = check_token(inputs, *token, geometry, rule.value(), batch);
+  plan.token = check_token(inputs, *request.token, geometry, rule.value(), rows);
   plan.target.output = strided<Bfloat16>(
-      results.tensor("o", *output, DType::kBfloat16, {batch, geometry.num_heads, geometry.value_dim}, 0));
+      results.tensor("o", *request.output, DType::kBfloat16, {rows, geometry.num_heads, geometry.value_dim}, 0));
   LQ_RETURN_IF_ERROR(inputs.status());
   LQ_RETURN_IF_ERROR(results.status());
 
-  const Named& written = results.seen()[0];
-  LQ_RETURN_IF_ERROR(check_disjoint(written, "", {"idx", indices.value()}, ""));
-  LQ_RETURN_IF_ERROR(check_outside_pool(pool, written));
-  for (const Named& input : inputs.seen()) {
-    LQ_RETURN_IF_ERROR(check_disjoint(written, "", input, ""));
-    LQ_RETURN_IF_ERROR(check_outside_pool(pool, input));
+  const Named& output = results.seen()[0];
+  LQ_RETURN_IF_ERROR(check_written(pool, output, indices.value(), inputs.seen()));
+  if (scratch != nullptr) {
+    LQ_RETURN_IF_ERROR(check_disjoint(*scratch, "", output, ""));
+    LQ_RETURN_IF_ERROR(check_written(pool, *scratch, indices.value(), inputs.seen()));
   }
+  for (const Named& input : inputs.seen()) LQ_RETURN_IF_ERROR(check_outside_pool(pool, input));
   return plan;
 }
 
-Result<StepFlushPlans> plan_step_flush_inplace(const Pool& pool, const lq_tensor* idx, const lq_token* token,
-                                               const lq_step_params* params, const lq_tensor* start_basis,
-                                               const lq_tensor* output) {
-  const Result<StepPlan> step = plan_step_inplace(pool, idx, token, params, output);
+Result<StepPlan> plan_step_inplace(const Pool& pool, const InplaceStepRequest& request) {
+  return plan_slot_steps(pool, request, 1, nullptr);
+}
+
+Result<StepFlushPlans> plan_step_flush_inplace(const Pool& pool, const InplaceStepRequest& request,
+                                               const lq_tensor* start_basis) {
+  const Result<StepPlan> step = plan_step_inplace(pool, request);
   if (!step.ok()) return step.status();
-  const Result<FlushPlan> flush = plan_flush_inplace(pool, idx, start_basis);
+  const Result<FlushPlan> flush = plan_flush_inplace(pool, request.idx, start_basis);
   if (!flush.ok()) return flush.status();
   // The flush reads q0 after the step has written o. Both are known to be contiguous.
   const Device device = pool.backend().state().device;
-  const Named written{"o", contiguous_view(output->data, DType::kBfloat16, device, {output->shape, 3})};
+  const Named written{"o", contiguous_view(request.output->data, DType::kBfloat16, device, {request.output->shape, 3})};
   const Named basis{"q0", contiguous_view(start_basis->data, DType::kFloat32, device, {start_basis->shape, 2})};
   LQ_RETURN_IF_ERROR(check_disjoint(written, "", basis, ""));
   return StepFlushPlans{step.value(), flush.value()};

@@ -61,6 +61,7 @@ struct StepRows {
   Bfloat16* update;  // [V]
   Half* gate;        // [K]
   float* log_decay;  // [K]
+  float* log_gate;   // [K] the token's part of log_decay; null where nobody asks for it
 };
 
 }  // namespace leapquant

@@ -11,11 +11,14 @@
 #include "core/checkpoint_layout.h"
 #include "cpu/cpu_quota.h"
 #include "cpu/flush_kernel.h"
+#include "cpu/state_kernel.h"
 #include "cpu/step_kernel.h"
 #include "cpu/step_range.h"
 #include "cpu/targets.h"
 #include "cpu/worker_pool.h"
 #include "plan/host_backend.h"
+#include "plan/host_draft.h"
+#include "plan/host_state.h"
 
 namespace leapquant::cpu {
 namespace {
@@ -82,6 +85,61 @@ class CpuBackend final : public HostBackend {
     return {};
   }
 
+  Status draft(const DraftPlan& plan, void* /*stream*/) override {
+    workers_.run(plan.step.programs(), [&](int worker, int64_t begin, int64_t end) {
+      draft_range(plan, step_kernel_, begin, end, step_workspaces_[static_cast<size_t>(worker)]);
+    });
+    return {};
+  }
+
+  Status commit(const CommitPlan& plan, void* /*stream*/) override {
+    const FlushKernel kernel = flush_kernel_of(target_, plan.flush.geometry.rank);
+    workers_.run(plan.flush.programs(), [&](int worker, int64_t begin, int64_t end) {
+      FlushWorkspace& workspace = workspaces_[static_cast<size_t>(worker)];
+      workspace.upcoming.clear();
+      kernel.prepare_start(plan.flush.start_basis, workspace);
+      for (int64_t n = begin; n < end; ++n) {
+        commit_program(plan, n, [&](const DueProgram& due) { flush_due(plan.flush, kernel, due, workspace); });
+      }
+    });
+    return {};
+  }
+
+  Status import_state(const StatePlan& plan, void* /*stream*/) override {
+    const int32_t rank = plan.geometry.rank;
+    const auto prepare_start = flush_kernel_of(target_, rank).prepare_start;
+    const StateKernel kernel = state_kernel_of(target_, rank);
+    workers_.run(plan.programs(), [&](int worker, int64_t begin, int64_t end) {
+      FlushWorkspace& workspace = workspaces_[static_cast<size_t>(worker)];
+      workspace.upcoming.clear();
+      prepare_start(plan.start_basis, workspace);
+      for (int64_t n = begin; n < end; ++n) {
+        const auto program = imported_program(plan, n);
+        if (!program) continue;
+        const bool finite = kernel.import_state(plan.states.at(program->position, program->head),
+                                                plan.checkpoint.at(program->item, program->head), workspace);
+        finish_import(plan, *program, finite);
+      }
+    });
+    return {};
+  }
+
+  Status export_state(const StatePlan& plan, void* /*stream*/) override {
+    const StateKernel kernel = state_kernel_of(target_, plan.geometry.rank);
+    workers_.run(plan.programs(), [&](int worker, int64_t begin, int64_t end) {
+      FlushWorkspace& workspace = workspaces_[static_cast<size_t>(worker)];
+      workspace.upcoming.clear();
+      for (int64_t n = begin; n < end; ++n) {
+        const auto program = exported_program(plan, n);
+        if (!program) continue;
+        kernel.export_state(plan.geometry.gate, plan.checkpoint.at(program->item, program->head),
+                            plan.window.at(program->item, program->head),
+                            plan.states.at(program->position, program->head), workspace);
+      }
+    });
+    return {};
+  }
+
  private:
   // Lines of a program that are worth fetching ahead: the codes, in a pool with scales and factors behind them, and the
   // window rows.
@@ -102,11 +160,15 @@ class CpuBackend final : public HostBackend {
       next = next_due(plan, number_of(plan, *due) + 1, end);
       workspace.upcoming.clear();
       if (next) queue_program(plan, *next, workspace.upcoming);
-      const WindowProgram window = plan.window.at(due->item, due->head);
-      const bool finite = kernel.flush(plan.geometry.gate, plan.source.at(due->item, due->head), window,
-                                       plan.target.at(due->item, due->head), workspace);
-      finish_flush(plan, *due, finite);
+      flush_due(plan, kernel, *due, workspace);
     }
+  }
+
+  static void flush_due(const FlushPlan& plan, const FlushKernel& kernel, const DueProgram& due,
+                        FlushWorkspace& workspace) {
+    const bool finite = kernel.flush(plan.geometry.gate, plan.source.at(due.item, due.head),
+                                     plan.window.at(due.item, due.head), plan.target.at(due.item, due.head), workspace);
+    finish_flush(plan, due, finite);
   }
 
   Target target_;

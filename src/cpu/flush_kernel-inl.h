@@ -174,10 +174,9 @@ HWY_INLINE void load_tile(const float* HWY_RESTRICT state, Tile& tile) {
   }
 }
 
-// Step 1 and the first product of step 2: S, and key_thin = Sᵀ q0.
-template <size_t kRank>
-HWY_INLINE void rebuild(const CheckpointProgram& source, size_t inner, FlushWorkspace& workspace) {
-  std::fill_n(workspace.key_thin, kRank * kKeyDim, 0.0f);
+// Step 1: S. Calls `use(tile, v, k)` with every tile of it while it is in registers.
+template <class Use>
+HWY_INLINE void rebuild(const CheckpointProgram& source, size_t inner, FlushWorkspace& workspace, Use use) {
   for_each_tile(workspace, [&](size_t v, size_t k) HWY_ATTR {
     Tile tile;
     for (size_t row = 0; row < Config::kTileRows; ++row) {
@@ -203,7 +202,7 @@ HWY_INLINE void rebuild(const CheckpointProgram& source, size_t inner, FlushWork
     for (size_t row = 0; row < Config::kTileRows; ++row) {
       for (size_t c = 0; c < Config::kTileColumns; ++c) store16(tile.at[row][c], state + row * kStateRow + 16 * c);
     }
-    project_tile<kRank>(tile, workspace.start + v, workspace.key_thin + k);
+    use(tile, v, k);
   });
 }
 
@@ -233,14 +232,14 @@ HWY_INLINE void multiply_state(FlushWorkspace& workspace) {
   sum_quarters(workspace.partial, kRank * kValueDim, workspace.value_thin);
 }
 
-// key_thin = Sᵀ Q, Q in value_thin.
+// key_thin = Sᵀ x for the columns x [R, V].
 template <size_t kRank>
-HWY_INLINE void multiply_transposed_state(FlushWorkspace& workspace) {
+HWY_INLINE void multiply_transposed_state(const float* columns, FlushWorkspace& workspace) {
   std::fill_n(workspace.key_thin, kRank * kKeyDim, 0.0f);
   for_each_tile(workspace, [&](size_t v, size_t k) HWY_ATTR {
     Tile tile;
     load_tile(workspace.state + v * kStateRow + k, tile);
-    project_tile<kRank>(tile, workspace.value_thin + v, workspace.key_thin + k);
+    project_tile<kRank>(tile, columns + v, workspace.key_thin + k);
   });
 }
 
@@ -393,21 +392,31 @@ HWY_INLINE void quantize_rows(const CheckpointProgram& target, FlushWorkspace& w
 
 // ---- the flush -----------------------------------------------------------------------------------------------------
 
+// Steps 2 and 3 of the state in the workspace, whose first product, Sᵀ q0, is in key_thin. False when it is not finite.
 template <size_t kRank>
-bool flush_program(Gate gate, const CheckpointProgram& source, const WindowProgram& window,
-                   const CheckpointProgram& target, FlushWorkspace& workspace) {
-  const size_t inner = prepare_products<kRank>(gate, source, window, workspace);
-  rebuild<kRank>(source, inner, workspace);
+HWY_INLINE bool store_checkpoint(const CheckpointProgram& target, FlushWorkspace& workspace) {
   orthonormalize<kRank>(workspace.key_thin);
   multiply_state<kRank>(workspace);
   orthonormalize<kRank>(workspace.value_thin);
-  multiply_transposed_state<kRank>(workspace);
+  multiply_transposed_state<kRank>(workspace.value_thin, workspace);
   round_factors<kRank>(workspace.key_thin, target.key_factor, target.key_factor_row);
   round_factors<kRank>(workspace.value_thin, target.value_factor, target.value_factor_row);
   subtract_factors<kRank>(workspace);
   const bool finite = scale_columns(target.key_scale, workspace);
   quantize_rows(target, workspace);
   return finite;
+}
+
+// The first product of step 2 is taken while step 1 has the state in registers.
+template <size_t kRank>
+bool flush_program(Gate gate, const CheckpointProgram& source, const WindowProgram& window,
+                   const CheckpointProgram& target, FlushWorkspace& workspace) {
+  const size_t inner = prepare_products<kRank>(gate, source, window, workspace);
+  std::fill_n(workspace.key_thin, kRank * kKeyDim, 0.0f);
+  rebuild(source, inner, workspace, [&](const Tile& tile, size_t v, size_t k) HWY_ATTR {
+    project_tile<kRank>(tile, workspace.start + v, workspace.key_thin + k);
+  });
+  return store_checkpoint<kRank>(target, workspace);
 }
 
 template <size_t kRank>

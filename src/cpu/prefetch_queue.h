@@ -13,23 +13,26 @@ class PrefetchQueue {
 
   void clear() { count_ = 0; }
   void add(const void* data, size_t bytes) {
-    range_[count_++] = {static_cast<const char*>(data), static_cast<const char*>(data) + bytes};
+    if (bytes != 0) range_[count_++] = {static_cast<const char*>(data), (bytes + kLine - 1) / kLine};
   }
   void fetch(size_t lines) {
-    for (; lines != 0 && count_ != 0; --lines) {
+    while (lines != 0 && count_ != 0) {
       Range& last = range_[count_ - 1];
-      __builtin_prefetch(last.next, 0, 2);
-      last.next += kLine;
-      if (last.next >= last.end) --count_;
+      const size_t now = lines < last.lines ? lines : last.lines;
+      for (size_t i = 0; i < now; ++i) __builtin_prefetch(last.next + i * kLine, 0, 2);
+      lines -= now;
+      last.lines -= now;
+      last.next += now * kLine;
+      if (last.lines == 0) --count_;
     }
   }
 
  private:
   struct Range {
     const char* next;
-    const char* end;
+    size_t lines;
   };
-  static constexpr size_t kMostRanges = 5;
+  static constexpr size_t kMostRanges = 6;
 
   Range range_[kMostRanges];
   size_t count_ = 0;

@@ -35,9 +35,23 @@ namespace hn = hwy::HWY_NAMESPACE;
 struct StepConfig {
   // Rows of codes at a time: with two sums each they fill half of the registers of most instruction sets.
   static constexpr size_t kRows = HWY_MAX(4 / kParts, 1);
-  // Lines of the next program for each of those: codes, scales and factors of the largest rank, a whole window.
-  static constexpr size_t kLines = (kValueDim * kKeyDim + 1024 + 4096 + 3 * 4096 + 512) / PrefetchQueue::kLine;
-  static constexpr size_t kLinesPerRows = (kLines + kValueDim / kRows - 1) / (kValueDim / kRows);
+  // Lines of the next program to fetch at each turn of a loop. Memory serves only so many at a time, and a core that
+  // asks for more has to wait: they are spread over the whole step.
+  static constexpr size_t kLinesPerGates = 16;  // sixteen channels
+  static constexpr size_t kLinesPerFactor = 16;
+  static constexpr size_t kLinesPerEntry = 8;
+  static constexpr size_t kLinesPerRows = 2 * kRows;
+  static constexpr size_t kLinesPerResults = 8;  // sixteen values
+  // What is asked for is enough for a program with as many entries and one more: for every factor, and for codes,
+  // scales, weights, log-decay and the rows of the window.
+  static constexpr size_t kFactorLines = 2 * (kKeyDim + kValueDim) / PrefetchQueue::kLine;
+  static constexpr size_t kEntryLines = 2 * (2 * kKeyDim + kValueDim) / PrefetchQueue::kLine;
+  static constexpr size_t kOtherLines =
+      (kValueDim * kKeyDim + 4 * (2 * kKeyDim + kValueDim + kWindow)) / PrefetchQueue::kLine;
+  static_assert(kLinesPerFactor >= kFactorLines);
+  static_assert(kKeyDim / 16 * kLinesPerGates + (kWindow - 1) * kLinesPerEntry + kValueDim / kRows * kLinesPerRows +
+                    kValueDim / 16 * kLinesPerResults >=
+                kOtherLines + kWindow * kEntryLines);
 
   static_assert(kValueDim % kRows == 0);
 };
@@ -89,12 +103,14 @@ HWY_INLINE Lanes16 apply_gates(const StepProgram& p, StepWorkspace& workspace) {
   const float rate = given ? 0.0f : static_cast<float>(std::exp(static_cast<double>(*p.token.log_rate)));
   Lanes16 trouble = set16(0.0f);
   for (size_t k = 0; k < kKeyDim; k += 16) {
+    workspace.upcoming.fetch(StepConfig::kLinesPerGates);
     const Lanes16 gate = log_gate(p.gate, p.token, rate, k);
     const Lanes16 decay = exp16(gate);
     store16(decay, workspace.entry_decay + k);
     store16(decay, p.rows.gate + k);
-    const Lanes16 log_decay = add16(load16(p.window.log_decay + k), gate);
+    const Lanes16 log_decay = add16(load16(p.log_decay + k), gate);
     store16(log_decay, p.rows.log_decay + k);
+    if (p.rows.log_gate != nullptr) store16(gate, p.rows.log_gate + k);
     trouble = mul_add16(log_decay, set16(0.0f), trouble);
     const Lanes16 checkpoint_decay = exp16(log_decay);
     for (size_t s = 0; s < kSides; ++s) {
@@ -106,6 +122,8 @@ HWY_INLINE Lanes16 apply_gates(const StepProgram& p, StepWorkspace& workspace) {
 
 // ---- T3: dot products over k ---------------------------------------------------------------------------------------
 
+inline constexpr size_t kMostEntries = kWindow + static_cast<size_t>(kMaxDraftTokens);
+
 // Both sides' dot products with one row.
 struct Dots {
   float of[kSides];
@@ -114,13 +132,14 @@ struct Dots {
 // Rows of the rank-R part, then live entries: a value row with its dot products.
 struct Terms {
   Dots factor[kMaxRank];
-  Dots entry[kWindow];
-  size_t live[kWindow];  // entries whose weight is not 0
+  Dots entry[kMostEntries];
+  const Bfloat16* live[kMostEntries];  // update rows [V] of the entries whose weight is not 0
   size_t live_count = 0;
 };
 
-HWY_INLINE void add_factors(const StepProgram& p, const StepWorkspace& workspace, Terms& terms) {
+HWY_INLINE void add_factors(const StepProgram& p, StepWorkspace& workspace, Terms& terms) {
   for (size_t r = 0; r < p.rank; ++r) {
+    workspace.upcoming.fetch(StepConfig::kLinesPerFactor);
     const Half* const row = p.checkpoint.key_factor + static_cast<int64_t>(r) * p.checkpoint.key_factor_row;
     Lanes16 sum[kSides] = {set16(0.0f), set16(0.0f)};
     for (size_t k = 0; k < kKeyDim; k += 16) {
@@ -133,24 +152,23 @@ HWY_INLINE void add_factors(const StepProgram& p, const StepWorkspace& workspace
   }
 }
 
-HWY_INLINE void add_entry(const StepProgram& p, size_t j, const StepWorkspace& workspace, Terms& terms) {
+HWY_INLINE void add_entry(const EntryRun& run, size_t j, const StepWorkspace& workspace, Terms& terms) {
   Lanes16 sum[kSides] = {set16(0.0f), set16(0.0f)};
   for (size_t k = 0; k < kKeyDim; k += 16) {
-    const Lanes16 key = mul16(load16(p.window.window_key + j * kKeyDim + k), load16(workspace.entry_decay + k));
+    const Lanes16 key = mul16(load16(run.key + j * kKeyDim + k), load16(workspace.entry_decay + k));
     for (size_t s = 0; s < kSides; ++s) sum[s] = mul_add16(key, load16(workspace.side[s] + k), sum[s]);
   }
-  for (size_t s = 0; s < kSides; ++s) {
-    terms.entry[terms.live_count].of[s] = p.window.window_weight[j] * sum16(sum[s]);
-  }
-  terms.live[terms.live_count++] = j;
+  for (size_t s = 0; s < kSides; ++s) terms.entry[terms.live_count].of[s] = run.weight[j] * sum16(sum[s]);
+  terms.live[terms.live_count++] = run.update + j * kValueDim;
 }
 
 // From the newest entry to the oldest, the decay of each a product of the gates after it.
-HWY_INLINE void add_entries(const StepProgram& p, StepWorkspace& workspace, Terms& terms) {
-  for (size_t j = p.entries; j-- > 0;) {
-    if (p.window.window_weight[j] != 0.0f) add_entry(p, j, workspace, terms);
+HWY_INLINE void add_entries(const EntryRun& run, StepWorkspace& workspace, Terms& terms) {
+  for (size_t j = run.count; j-- > 0;) {
+    workspace.upcoming.fetch(StepConfig::kLinesPerEntry);
+    if (run.weight[j] != 0.0f) add_entry(run, j, workspace, terms);
     for (size_t k = 0; k < kKeyDim; k += 16) {
-      const Lanes16 gate = load16(p.window.window_gate + j * kKeyDim + k);
+      const Lanes16 gate = load16(run.gate + j * kKeyDim + k);
       store16(mul16(load16(workspace.entry_decay + k), gate), workspace.entry_decay + k);
     }
   }
@@ -201,11 +219,12 @@ HWY_INLINE float key_dot_query(const StepWorkspace& workspace) {
 }
 
 // Update and output rows. Returns lanes that are 0 where both are finite.
-HWY_INLINE Lanes16 write_results(const StepProgram& p, const StepWorkspace& workspace, const Terms& terms) {
+HWY_INLINE Lanes16 write_results(const StepProgram& p, StepWorkspace& workspace, const Terms& terms) {
   const Lanes16 beta = set16(to_float(beta_of(*p.token.beta_input)));
   const Lanes16 key_query = set16(key_dot_query(workspace));
   Lanes16 trouble = set16(0.0f);
   for (size_t v = 0; v < kValueDim; v += 16) {
+    workspace.upcoming.fetch(StepConfig::kLinesPerResults);
     const Lanes16 row_scale = load16(p.checkpoint.value_scale + v);
     Lanes16 sum[kSides] = {mul16(load16(workspace.product + v), row_scale),
                            mul16(load16(workspace.product + kValueDim + v), row_scale)};
@@ -214,7 +233,7 @@ HWY_INLINE Lanes16 write_results(const StepProgram& p, const StepWorkspace& work
       add_term(load16(p.checkpoint.value_factor + row + v), terms.factor[r], sum);
     }
     for (size_t n = 0; n < terms.live_count; ++n) {
-      add_term(load16(p.window.window_update + terms.live[n] * kValueDim + v), terms.entry[n], sum);
+      add_term(load16(terms.live[n] + v), terms.entry[n], sum);
     }
     const Lanes16 update = mul16(beta, sub16(load16(p.token.value + v), sum[0]));
     const Lanes16 output = mul_add16(key_query, update, sum[1]);
@@ -233,7 +252,8 @@ inline bool step_program(const StepProgram& p, StepWorkspace& workspace) {
   const Lanes16 gate_trouble = apply_gates(p, workspace);
   Terms terms;
   add_factors(p, workspace, terms);
-  add_entries(p, workspace, terms);
+  add_entries(p.drafted, workspace, terms);
+  add_entries(p.window, workspace, terms);
   multiply_codes(p, workspace);
   return sum16(add16(gate_trouble, write_results(p, workspace, terms))) == 0.0f;
 }

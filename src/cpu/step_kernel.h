@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/draft_layout.h"
 #include "core/program_view.h"
 #include "core/token_view.h"
 #include "cpu/dimensions.h"
@@ -27,13 +28,23 @@ struct alignas(64) StepWorkspace {
   PrefetchQueue upcoming;                 // the next program's lines
 };
 
+// Entries one after another, the oldest first.
+struct EntryRun {
+  size_t count;
+  const Bfloat16* key;     // [count, K]
+  const Bfloat16* update;  // [count, V]
+  const Half* gate;        // [count, K]
+  const float* weight;     // [count]
+};
+
 // One program.
 struct StepProgram {
   GateRule gate;
   size_t rank;
-  size_t entries;  // occupied ones
   CheckpointProgram checkpoint;
-  WindowProgram window;
+  EntryRun drafted;        // the newest entries, at most kMaxDraftTokens: those that the pool does not have yet
+  EntryRun window;         // its occupied entries
+  const float* log_decay;  // [K] before this token
   TokenProgram token;
   StepRows rows;
 };

@@ -52,6 +52,7 @@ Status read_layer(const io::SafetensorsFile& file, const std::string& name, cons
                   TrajectoryLayer& layer) {
   const auto [sequences, tokens, heads, dim, unused] = sizes;
   const std::vector<int64_t> rows = {sequences, tokens, heads, dim};
+  LQ_RETURN_IF_ERROR(read_tensor(file, name + ".q", DType::kBfloat16, rows, layer.q));
   LQ_RETURN_IF_ERROR(read_tensor(file, name + ".k", DType::kBfloat16, rows, layer.k));
   LQ_RETURN_IF_ERROR(read_tensor(file, name + ".v", DType::kBfloat16, rows, layer.v));
   LQ_RETURN_IF_ERROR(read_tensor(file, name + ".a", DType::kBfloat16, rows, layer.a));

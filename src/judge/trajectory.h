@@ -14,6 +14,7 @@ namespace leapquant::judge {
 
 // T tokens of N sequences through one layer of H heads. The key and the value dimension are both D.
 struct TrajectoryLayer {
+  std::vector<Bfloat16> q;     // [N, T, H, D]
   std::vector<Bfloat16> k;     // [N, T, H, D]
   std::vector<Bfloat16> v;     // [N, T, H, D]
   std::vector<Bfloat16> a;     // [N, T, H, D] gate pre-activations

@@ -11,8 +11,10 @@
 #include "core/geometry.h"
 #include "core/status.h"
 #include "core/tensor_view.h"
+#include "plan/draft_plan.h"
 #include "plan/flush_plan.h"
 #include "plan/slot_plan.h"
+#include "plan/state_plan.h"
 #include "plan/step_plan.h"
 
 namespace leapquant {
@@ -53,6 +55,14 @@ class Backend {
   // Slots get the bytes of a new pool's, or those of other slots.
   virtual Status reset_slots(const SlotPlan& /*plan*/, void* /*stream*/) { return lacking("the reset of slots"); }
   virtual Status copy_slots(const SlotPlan& /*plan*/, void* /*stream*/) { return lacking("copies of slots"); }
+
+  // Dense states become checkpoints with an empty window, or are rebuilt from checkpoint and window.
+  virtual Status import_state(const StatePlan& /*plan*/, void* /*stream*/) { return lacking("the import of states"); }
+  virtual Status export_state(const StatePlan& /*plan*/, void* /*stream*/) { return lacking("the export of states"); }
+
+  // Tokens that are stepped ahead without a trace in the pool, and the appending of those that are accepted.
+  virtual Status draft(const DraftPlan& /*plan*/, void* /*stream*/) { return lacking("the draft of tokens"); }
+  virtual Status commit(const CommitPlan& /*plan*/, void* /*stream*/) { return lacking("the commit of drafts"); }
 
   // Memory on the backend's device. `allocate` gives zeroed bytes, aligned to at least 256.
   virtual Result<void*> allocate(size_t bytes) = 0;

@@ -90,6 +90,12 @@ void reset_window(const Geometry& geometry, const WindowProgram& window) {
   std::fill_n(window.log_decay, geometry.key_dim, 0.0f);
 }
 
+void clear_window(const Geometry& geometry, const WindowProgram& window) {
+  std::fill_n(window.window_key, int64_t{geometry.window} * geometry.key_dim, Bfloat16{0});
+  std::fill_n(window.window_update, int64_t{geometry.window} * geometry.value_dim, Bfloat16{0});
+  reset_window(geometry, window);
+}
+
 void record_error(ErrorWord& word, ErrorKind kind, int64_t position) {
   const std::atomic_ref<int32_t> first(word.first_position[static_cast<int>(kind)]);
   int32_t seen = first.load(std::memory_order_relaxed);

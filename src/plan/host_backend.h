@@ -40,6 +40,9 @@ void finish_flush(const FlushPlan& plan, const DueProgram& program, bool finite)
 // What marks a window as empty after a flush: weights 0, gates 1, log-decay 0 (GDN: weights 0, decay 1).
 void reset_window(const Geometry& geometry, const WindowProgram& window);
 
+// An empty window that keeps nothing of what was there: rows of zeros, and what a flush leaves.
+void clear_window(const Geometry& geometry, const WindowProgram& window);
+
 // Records an error at a batch position: the smallest one wins. Safe from several threads.
 void record_error(ErrorWord& word, ErrorKind kind, int64_t position);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Whole slots in host memory: a matter of bytes, the same for every backend there.
-#include <algorithm>
 #include <cstring>
 
 #include "core/checkpoint_layout.h"
@@ -21,11 +20,8 @@ bool names_slot(const SlotPlan& plan, int64_t slot, int64_t position) {
 
 void reset_program(const SlotPlan& plan, int64_t slot, int64_t head) {
   const Geometry& geometry = plan.geometry;
-  const WindowProgram window = plan.window.at(slot, head);
   std::memset(plan.checkpoint.codes.at(slot, head), 0, static_cast<size_t>(region_offsets(geometry).end));
-  std::fill_n(window.window_key, int64_t{geometry.window} * geometry.key_dim, Bfloat16{0});
-  std::fill_n(window.window_update, int64_t{geometry.window} * geometry.value_dim, Bfloat16{0});
-  reset_window(geometry, window);
+  clear_window(geometry, plan.window.at(slot, head));
   *plan.pool.fill_count.at(slot, head) = 0;
 }
 

@@ -18,8 +18,28 @@ struct LiveProgram {
   int64_t entries;
 };
 
-// Program `n` in [0, plan.programs()) of a plan. Nothing when it does not step: its output row is then zero, and what
-// is wrong with it has been recorded. Call it once per program.
+// The occupied entries of a slot's program, or why it must not step.
+class Occupied {
+ public:
+  Occupied(ErrorKind trouble) : trouble_(trouble) {}  // NOLINT(google-explicit-constructor)
+  Occupied(int64_t entries) : entries_(entries) {}    // NOLINT(google-explicit-constructor)
+
+  bool ok() const { return !trouble_; }
+  ErrorKind trouble() const { return *trouble_; }
+  int64_t entries() const { return entries_; }
+
+ private:
+  std::optional<ErrorKind> trouble_;
+  int64_t entries_ = 0;
+};
+Occupied occupied_entries(const Geometry& geometry, const PoolSelection& pool, const WindowView& window, int64_t slot,
+                          int64_t head);
+
+// Program `n` in [0, plan.programs()) of a plan. Nothing when it does not step: what is wrong with it has been
+// recorded. Call it once per program.
+std::optional<LiveProgram> stepping_program(const StepPlan& plan, int64_t n);
+
+// The same; the output row of a program that does not step is then zero.
 std::optional<LiveProgram> live_program(const StepPlan& plan, int64_t n);
 
 // Where the step of a program writes.

@@ -232,6 +232,17 @@ SlotPlan Pool::slot_plan(const int32_t* indices, int64_t count, const int32_t* s
           .source_index = sources};
 }
 
+StatePlan Pool::state_plan(const int32_t* indices, int64_t count) const {
+  return {.geometry = geometry_,
+          .batch = count,
+          .states = {},
+          .checkpoint = checkpoint_view(),
+          .window = window_view(),
+          .pool = selection(indices),
+          .start_basis = nullptr,
+          .first_entry = {}};
+}
+
 Status Pool::check_indices(const int32_t* indices, int64_t count, void* stream) const {
   std::vector<int32_t> slots(static_cast<size_t>(count));
   LQ_RETURN_IF_ERROR(backend_->copy_to_host(slots.data(), indices, slots.size() * sizeof(int32_t), stream));

@@ -93,6 +93,10 @@ class Pool {
   // A reset of the slots `indices`, or a copy into them from `sources`.
   SlotPlan slot_plan(const int32_t* indices, int64_t count, const int32_t* sources = nullptr) const;
 
+  // States for or from the slots `indices`: with dense states, and for an import a start basis and counters, that are
+  // still to be filled in.
+  StatePlan state_plan(const int32_t* indices, int64_t count) const;
+
   // Fails when two entries of `indices` name the same slot.
   Status check_indices(const int32_t* indices, int64_t count, void* stream) const;
 

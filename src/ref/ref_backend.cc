@@ -5,8 +5,12 @@
 #include <cmath>
 
 #include "plan/host_backend.h"
+#include "plan/host_draft.h"
+#include "plan/host_state.h"
 #include "plan/host_step.h"
+#include "ref/dense.h"
 #include "ref/flush.h"
+#include "ref/grown_window.h"
 #include "ref/step.h"
 
 namespace leapquant::ref {
@@ -28,6 +32,43 @@ class RefBackend final : public HostBackend {
     return {};
   }
 
+  Status draft(const DraftPlan& plan, void* /*stream*/) override {
+    for (int64_t n = 0; n < plan.step.programs(); ++n) {
+      if (const auto program = drafting_program(plan, n)) draft_live(plan, *program);
+    }
+    return {};
+  }
+
+  Status commit(const CommitPlan& plan, void* /*stream*/) override {
+    for (int64_t n = 0; n < plan.flush.programs(); ++n) {
+      commit_program(plan, n, [&](const DueProgram& due) { flush_due(plan.flush, due); });
+    }
+    return {};
+  }
+
+  Status import_state(const StatePlan& plan, void* /*stream*/) override {
+    for (int64_t n = 0; n < plan.programs(); ++n) {
+      const auto program = imported_program(plan, n);
+      if (!program) continue;
+      const std::vector<float> state = read_dense(plan.geometry, plan.states.at(program->position, program->head));
+      const CheckpointProgram target = plan.checkpoint.at(program->item, program->head);
+      finish_import(plan, *program, store_state(plan.geometry, state, plan.start_basis, target));
+    }
+    return {};
+  }
+
+  Status export_state(const StatePlan& plan, void* /*stream*/) override {
+    for (int64_t n = 0; n < plan.programs(); ++n) {
+      const auto program = exported_program(plan, n);
+      if (!program) continue;
+      const std::vector<float> state =
+          rebuild_state<float>(plan.geometry, plan.checkpoint.at(program->item, program->head),
+                               plan.window.at(program->item, program->head));
+      write_dense(plan.geometry, state, plan.states.at(program->position, program->head));
+    }
+    return {};
+  }
+
   Status step(const StepPlan& plan, void* /*stream*/) override {
     for (int64_t n = 0; n < plan.programs(); ++n) {
       if (const auto program = live_program(plan, n)) step_live(plan, *program);
@@ -44,17 +85,36 @@ class RefBackend final : public HostBackend {
     finish_step(plan, program, values.finite());
   }
 
+  // In a copy of the window, which grows by the tokens as they come.
+  static void draft_live(const DraftPlan& plan, const LiveProgram& program) {
+    const StepPlan& step = plan.step;
+    GrownWindow window(step.geometry, step.window.at(program.item, program.head), program.entries, plan.tokens);
+    for (int32_t t = 0; t < plan.tokens; ++t) {
+      const StepValues<float> values =
+          step_values<float>(step.geometry, step.gate, step.checkpoint.at(program.item, program.head), window.view(),
+                             program.entries + t, step.token.at(program.position * plan.tokens + t, program.head));
+      const StepRows rows = draft_rows(plan, program, t);
+      write_step(values, rows);
+      window.append(rows);
+      finish_draft(plan, program, t, values.finite());
+    }
+  }
+
   static void flush_due(const FlushPlan& plan, const DueProgram& due) {
     const Geometry& geometry = plan.geometry;
     const WindowProgram window = plan.window.at(due.item, due.head);
     const std::vector<float> state = rebuild_state<float>(geometry, plan.source.at(due.item, due.head), window);
-    const Factors factors = compress_state<float>(geometry, state, plan.start_basis);
-    const CheckpointProgram target = plan.target.at(due.item, due.head);
+    finish_flush(plan, due, store_state(geometry, state, plan.start_basis, plan.target.at(due.item, due.head)));
+  }
+
+  // Steps 2 and 3. False when the state was not finite.
+  static bool store_state(const Geometry& geometry, std::span<const float> state, const float* start_basis,
+                          const CheckpointProgram& target) {
+    const Factors factors = compress_state<float>(geometry, state, start_basis);
     quantize_residual<float>(geometry, state, factors, target);
     // A column scale is a sum over its column of the residual: NaN and Inf of the state or of the factors reach it.
-    const bool finite = std::all_of(target.key_scale, target.key_scale + geometry.key_dim,
-                                    [](float scale) { return std::isfinite(scale); });
-    finish_flush(plan, due, finite);
+    return std::all_of(target.key_scale, target.key_scale + geometry.key_dim,
+                       [](float scale) { return std::isfinite(scale); });
   }
 
   BackendState state_{.name = "ref", .target = "scalar", .threads = 1, .device = {}};

@@ -63,9 +63,10 @@ template <class Real>
 StepGates<Real> step_gates(const Geometry& geometry, const GateRule& rule, const TokenProgram& token,
                            const float* log_decay) {
   const auto key_dim = static_cast<size_t>(geometry.key_dim);
-  StepGates<Real> gates{std::vector<Real>(key_dim), std::vector<Real>(key_dim)};
+  StepGates<Real> gates{std::vector<Real>(key_dim), std::vector<Real>(key_dim), std::vector<Real>(key_dim)};
   for (size_t k = 0; k < key_dim; ++k) {
     const Real gate = log_gate<Real>(rule, token, static_cast<int64_t>(k));
+    gates.log_gate[k] = gate;
     gates.decay[k] = std::exp(gate);
     gates.log_decay[k] = static_cast<Real>(log_decay[k]) + gate;
   }
@@ -109,8 +110,11 @@ void write_step(const StepValues<Real>& values, const StepRows& rows) {
   write_row(values.update, rows.update);
   std::transform(values.gates.decay.begin(), values.gates.decay.end(), rows.gate,
                  [](Real value) { return saturate_to_half(value); });
-  std::transform(values.gates.log_decay.begin(), values.gates.log_decay.end(), rows.log_decay,
-                 [](Real value) { return static_cast<float>(value); });
+  const auto write_floats = [](const std::vector<Real>& from, float* row) {
+    std::transform(from.begin(), from.end(), row, [](Real value) { return static_cast<float>(value); });
+  };
+  write_floats(values.gates.log_decay, rows.log_decay);
+  if (rows.log_gate != nullptr) write_floats(values.gates.log_gate, rows.log_gate);
 }
 
 template struct StepValues<float>;

@@ -21,6 +21,7 @@ std::vector<Real> normalized(const Bfloat16* x, int64_t count);
 // T2. The token's gate, and the log-decay with it.
 template <class Real>
 struct StepGates {
+  std::vector<Real> log_gate;   // g [K]
   std::vector<Real> decay;      // en [K]
   std::vector<Real> log_decay;  // pcum' [K]
 };

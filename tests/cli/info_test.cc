@@ -15,7 +15,7 @@ using nlohmann::json;
 
 TEST(Program, HelpDocumentsCommandsAndExitCodes) {
   expect_success(run_program({"--help"}), {"info", "verify", "bench", "flush", "inspect", "Examples:", "Exit codes:"});
-  for (const char* command : {"info", "verify", "bench", "report", "flush", "inspect"}) {
+  for (const char* command : {"info", "verify", "bench", "report", "drift", "flush", "inspect"}) {
     expect_success(run_program({command, "--help"}), {"leapquant", "Example", command});
   }
   expect_success(run_program({"--version"}), {"leapquant 0."});

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "backends.h"
+#include "draft_calls.h"
 #include "step_calls.h"
 
 namespace {
@@ -85,6 +86,32 @@ TEST_P(StepAllocationTest, StepsAllocateNothing) {
   } else {
     EXPECT_EQ(in_place, 0);
     EXPECT_EQ(functional, 0);
+  }
+}
+
+TEST_P(StepAllocationTest, ImportsExportsAndDraftsAllocateNothing) {
+  const Context backend = context(2);
+  const judge::StepInputs tokens = step_inputs_of(judge::StepFamily::kRandom, geometry_of(2), 12);
+  const MirroredPool pool(backend, tokens.geometry, 4);
+  for (int64_t slot = 1; slot < 4; ++slot) judge::set_counters(pool.host(), slot, 14);
+  pool.upload();
+  const std::vector<float> q0 = inputs_of(judge::Family::kRandom, tokens.geometry, 1).q0;
+  DraftArguments arguments(backend.info().device, {1, 0, 9}, 4, tokens, q0);
+  arguments.accepted_values[0] = 4;
+  arguments.upload();
+  std::vector<float> states(3 * 2 * 128 * 128);
+  Mirrors mirrors(backend.info().device);
+  const lq_tensor state = mirrors.add(tensor(states.data(), LQ_FLOAT32, {3, 2, 128, 128}));
+  const int64_t drafted = allocations_of([&] { check(arguments.enqueue_draft(pool.pool())); });
+  const int64_t committed = allocations_of([&] {  // a second time nothing is appended: the draft is made anew
+    check(arguments.enqueue_draft(pool.pool()));
+    check(arguments.enqueue_commit(pool.pool()));
+  });
+  const int64_t exported = allocations_of([&] { pool.pool().export_state(arguments.indices, state, LQ_STATE_KV); });
+  const int64_t imported =
+      allocations_of([&] { pool.pool().import_state(arguments.indices, state, LQ_STATE_KV, nullptr, arguments.q0); });
+  for (const int64_t count : {drafted, committed, exported, imported}) {
+    EXPECT_EQ(count == 0, GetParam().name != "ref") << count;
   }
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "backends.h"
+#include "draft_calls.h"
 #include "step_calls.h"
 
 namespace leapquant::conformance {
@@ -186,6 +187,54 @@ TEST_P(MemoryBoundsTest, AStepTouchesNothingOutsideAPool) {
     for (const int64_t n : {0, 1, 12, 13}) {
       for (int64_t v = 0; v < 128; ++v) ASSERT_EQ(rows[n * 128 + v].bits, expected.o[n * 128 + v].bits);
     }
+  }
+}
+
+TEST_P(MemoryBoundsTest, ImportsAndExportsTouchNothingOutsideTheStates) {
+  const Context backend = context();
+  const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(2), 2);
+  const MirroredPool pool = filled_pool(backend, inputs, 3);
+  std::vector<int32_t> slots = {2, 1};
+  std::vector<int32_t> offsets = {1, 2, 3, 4};
+  const lq_tensor q0 = judge::public_start_basis(inputs);
+  std::vector<float> values(4 * 128 * 128);
+  std::vector<Bfloat16> narrow_values(values.size());
+  for (const lq_state_order order : {LQ_STATE_VK, LQ_STATE_KV}) {
+    for (const Side side : {Side::kEnd, Side::kBegin}) {
+      Buffers buffers;
+      lq_tensor idx = tensor(slots.data(), LQ_INT32, {2});
+      lq_tensor offset = tensor(offsets.data(), LQ_INT32, {2, 2});
+      lq_tensor state = tensor(values.data(), LQ_FLOAT32, {2, 2, 128, 128});
+      lq_tensor narrow = tensor(narrow_values.data(), LQ_BFLOAT16, {2, 2, 128, 128});
+      for (lq_tensor* const t : {&idx, &offset, &state, &narrow}) guard_bytes(*t, side, buffers);
+      pool.pool().export_state(idx, state, order);
+      const MirroredPool target(backend, inputs.geometry, 3);
+      target.pool().import_state(idx, state, order, &offset, q0);
+      target.pool().import_state(idx, narrow, order, &offset, q0);
+      EXPECT_EQ(pool.read_errors().flags | target.read_errors().flags, 0u);
+    }
+  }
+}
+
+TEST_P(MemoryBoundsTest, ADraftTouchesNothingOutsideScratchAndOutput) {
+  const Context backend = context();
+  const judge::StepInputs tokens = step_inputs_of(judge::StepFamily::kRandom, geometry_of(2), 15);
+  const std::vector<float> q0 = inputs_of(judge::Family::kRandom, tokens.geometry, 1).q0;
+  for (const Side side : {Side::kEnd, Side::kBegin}) {
+    const MirroredPool pool(backend, tokens.geometry, 3);
+    for (const int64_t slot : {1, 2}) judge::set_counters(pool.host(), slot, 13);
+    DraftArguments arguments(backend.info().device, {2, 0, 1}, 5, tokens, q0);
+    std::fill(arguments.accepted_values.begin(), arguments.accepted_values.end(), 5);
+    Buffers buffers;
+    for (lq_tensor* const t :
+         {&arguments.indices, &arguments.scratch, &arguments.accepted, &arguments.q0, &arguments.o}) {
+      guard_bytes(*t, side, buffers);
+    }
+    for (const auto member : judge::kTokenMembers) guard_bytes(arguments.token.*member, side, buffers);
+    check(arguments.enqueue_draft(pool.pool()));
+    check(arguments.enqueue_commit(pool.pool()));
+    EXPECT_EQ(pool.read_errors().flags, 0u);
+    EXPECT_EQ(pool.counter(2, 1), 2);
   }
 }
 

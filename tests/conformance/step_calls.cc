@@ -30,13 +30,6 @@ judge::StepTensors unwritten(const Geometry& geometry, int64_t batch) {
   return tensors;
 }
 
-lq_token mirrored_token(Mirrors& mirrors, lq_token token) {
-  for (const auto member : judge::kTokenMembers) {
-    if ((token.*member).dtype != LQ_DTYPE_NONE) token.*member = mirrors.add(token.*member);
-  }
-  return token;
-}
-
 lq_step_result mirrored_result(Mirrors& mirrors, lq_step_result result) {
   for (const auto member : judge::kResultMembers) {
     if ((result.*member).dtype != LQ_DTYPE_NONE) result.*member = mirrors.add(result.*member);
@@ -54,6 +47,13 @@ lq_token packed_token(lq_token token, std::vector<Bfloat16>& mixed, int64_t batc
 }
 
 }  // namespace
+
+lq_token mirrored_token(Mirrors& mirrors, lq_token token) {
+  for (const auto member : judge::kTokenMembers) {
+    if ((token.*member).dtype != LQ_DTYPE_NONE) token.*member = mirrors.add(token.*member);
+  }
+  return token;
+}
 
 judge::StepInputs step_inputs_of(judge::StepFamily family, const Geometry& geometry, int64_t batch, GateFunction gate,
                                  uint64_t seed) {

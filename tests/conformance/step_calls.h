@@ -47,6 +47,9 @@ judge::StepTensors step_or_die(const Context& context, const judge::StepInputs& 
 
 std::vector<unsigned char> bytes_of(const judge::StepTensors& tensors);
 
+// A token's tensors in the memory of a device.
+lq_token mirrored_token(Mirrors& mirrors, lq_token token);
+
 enum class TokenForm { kThreeTensors, kPacked };
 
 // Queries, keys and values as rows [B, 2 H K + H V].

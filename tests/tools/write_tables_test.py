@@ -121,6 +121,29 @@ class WriteTables(unittest.TestCase):
         self.assertEqual(lines[6], "| random | 2 | 1536 | 1.0010 | 0.9000 | 0.8000 |")
         self.assertEqual(lines[7], "<!-- end -->")
 
+    def test_step(self):
+        limits = {"by_threads": [{"threads": 2, "memory_bytes_per_s": 3e9, "read_bytes_per_s": 4e9}]}
+        row = {
+            **result(threads=2),
+            "pool_bytes": 8_000_000,
+            "bytes": 64_000,
+            "fraction_of_read_limit": 0.5,
+            "fp32_bytes": 320_000,
+            "fp32_median_us": 80.0,
+            "speedup": 2.5,
+        }
+        lines = self.filled("cpu-kda-step", {**cuda_record(row), "limits": limits})
+        self.assertIn("2 thread(s) 4 GB/s read, 3 GB/s read and written", lines[2])
+        self.assertEqual(lines[6], "| 16 | 2 | 8 MB | 2 GB/s | 50 % | 4 GB/s | 2.50x |")
+
+    def test_drift(self):
+        state = {"state": "fp32", "state_error": [8.0, 1e-2, 9.0, 9.0, 9.0, 9.0, 9.0, 2e-2], "output_error": [1e-3] * 8}
+        profile = {"name": "slow", "states": [state]}
+        record = {**cuda_record(), "tokens": 64, "profiles": [profile]}
+        lines = self.filled("drift", record)
+        self.assertIn("64 tokens, backend cuda (sm_00), commit c0ffee", lines[2])
+        self.assertEqual(lines[6], "| slow | fp32 | 1.0e-02 | 2.0e-02 | 1.0e-03 | 1.0e-03 |")
+
     def test_without_a_record_a_block_stays(self):
         self.assertEqual(self.filled("cuda-kda-flush"), DOCUMENT.format(name="cuda-kda-flush").splitlines())
 
