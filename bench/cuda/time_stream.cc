@@ -30,10 +30,10 @@ StreamTiming time_stream_on_gpu(int32_t device, int64_t bytes) {
     return static_cast<char*>(memory.data()) + static_cast<size_t>(set) * step;
   };
   return {.kernel_us = median_us(device,
-                                 [&](int set, cudaStream_t stream) {
+                                 [&](int set, int /*round*/, cudaStream_t stream) {
                                    check_cuda(launch_copy(at(to, set), at(from, set), half, stream), "copying");
                                  }),
-          .memcpy_us = median_us(device, [&](int set, cudaStream_t stream) {
+          .memcpy_us = median_us(device, [&](int set, int /*round*/, cudaStream_t stream) {
             check_cuda(cudaMemcpyAsync(at(to, set), at(from, set), half, cudaMemcpyDeviceToDevice, stream), "copying");
           })};
 }
@@ -43,7 +43,7 @@ double time_read_on_gpu(int32_t device, int64_t bytes) {
   const size_t step = (size + kAlignment - 1) / kAlignment * kAlignment;
   const device::CudaMemory zeros(device, kAllSets * step);
   check_cuda(cudaMemset(zeros.data(), 0, zeros.bytes()), "filling device memory");
-  return median_us(device, [&](int set, cudaStream_t stream) {
+  return median_us(device, [&](int set, int /*round*/, cudaStream_t stream) {
     check_cuda(launch_read(static_cast<char*>(zeros.data()) + static_cast<size_t>(set) * step, size, stream),
                "reading");
   });
