@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time the flush in PyTorch against the leapquant package: the same tensors, one run, judged against each other.
+"""Time the KDA flush in PyTorch against the leapquant package: the same tensors, one run, judged against each other.
 
     python bench/compare_torch.py [--device cuda] [--batch 16,32] [--family random] [--no-compile] [--json FILE]
 
@@ -134,8 +134,8 @@ def host_times(sets):
 
 def compare(library, batch, family, reference, compiled, repetitions):
     device = torch.device(library.device)
-    inputs = FAMILIES[family](library, batch, HEADS, RANK)
-    arguments = [inputs[name] for name in INPUTS]
+    inputs = FAMILIES[family](library, "kda", batch, HEADS, RANK)
+    arguments = [inputs[name] for name in INPUTS["kda"]]
     row = {"batch": batch, "eager": wall_time(lambda: reference(*arguments), device, repetitions)}
     if compiled:
         for tensor in arguments[:-1]:

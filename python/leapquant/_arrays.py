@@ -73,6 +73,13 @@ def is_torch(array):
     return torch is not None and isinstance(array, torch.Tensor)
 
 
+def is_traced(array):
+    """Whether PyTorch's tracers look on: they know the operations of torch.library, and nothing of DLPack."""
+    if torch is None:
+        return False
+    return torch.compiler.is_compiling() or (is_torch(array) and type(array) is not torch.Tensor)
+
+
 def arrays_like(array):
     """The library that makes results for inputs like `array`."""
     return TorchArrays(array.device) if is_torch(array) else NumpyArrays()

@@ -21,6 +21,6 @@ pool_create = _module.pool_create
 pool_views = _module.pool_views
 pool_check_indices = _module.pool_check_indices
 pool_errors = _module.pool_errors
-default_geometry = tuple(_module.default_geometry())  # heads, value_dim, key_dim, window, rank
+default_geometry = _module.default_geometry
 
 __version__ = str(_module.version())

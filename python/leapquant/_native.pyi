@@ -9,9 +9,13 @@ _Array = Any
 class _Pool: ...
 
 __version__: str
-default_geometry: tuple[int, int, int, int, int]  # heads, value_dim, key_dim, window, rank
 
+# `gate` is 'kda' or 'gdn'; None stands for a tensor that another gate has.
+
+# Heads, key heads, value_dim, key_dim, window, rank.
+def default_geometry(gate: str, /) -> tuple[int, int, int, int, int, int]: ...
 def flush(
+    gate: str,
     codes: _Array,
     s_k: _Array,
     s_v: _Array,
@@ -19,9 +23,10 @@ def flush(
     q: _Array,
     kbuf: _Array,
     ubuf: _Array,
-    gbuf: _Array,
     w: _Array,
-    pcum: _Array,
+    gbuf: _Array | None,
+    pcum: _Array | None,
+    p: _Array | None,
     q0: _Array,
     new_codes: _Array,
     new_s_k: _Array,
@@ -88,15 +93,20 @@ def step_flush_inplace(
 ) -> None: ...
 def reset_slots(pool: _Pool, idx: _Array, /) -> None: ...
 def copy_slots(pool: _Pool, src: _Array, dst: _Array, /) -> None: ...
-def pool_raw_elements(num_slots: int, num_heads: int, rank: int, layout: str, /) -> int: ...
+def pool_raw_elements(
+    gate: str, num_slots: int, num_heads: int, num_key_heads: int, rank: int, layout: str, /
+) -> int: ...
 def pool_create(
+    gate: str,
     raw: _Array,
     kbuf: _Array,
     ubuf: _Array,
     w: _Array,
-    gbuf: _Array,
-    pcum: _Array,
+    gbuf: _Array | None,
+    pcum: _Array | None,
+    p: _Array | None,
     hcnt: _Array,
+    num_key_heads: int,
     rank: int,
     layout: str,
     /,

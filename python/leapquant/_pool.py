@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools: kda.Pool."""
+"""Pools: kda.Pool and gdn.Pool."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._arrays import NumpyArrays, TorchArrays, argument, is_torch, torch
@@ -15,61 +15,48 @@ if torch is not None:
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_HEADS, _VALUE_DIM, _KEY_DIM, _WINDOW, _RANK = _native.default_geometry
+    from ._gates import Gate
 
 
-class Pool:
-    """Slots for sequences, one slot a sequence's H programs; slot 0 is reserved.
+class PoolOfGate:
+    """What kda.Pool and gdn.Pool share: all but the tensors of their windows."""
 
-    num_slots  slots, slot 0 included
-    device     where: 'cpu', 'cuda', 'cuda:1' or a torch.device; None takes PyTorch's default
-    num_heads  H
-    rank       R: 1, 2, 4 or 8
-    layout     'padded', the published one: 65,536 bytes a head, as a dense fp32 state has; or 'compact', which takes
-               17,408 + 512 R bytes a head and saves the memory
-    arrays     'torch' or 'numpy'; None takes PyTorch where it is installed
+    _gate: Gate
 
-    A new slot is a valid zero state. All attributes are views of memory that lives as long as any of them:
-
-    raw     float32, flat: the checkpoints' bytes
-    codes   int8     [N, H, V, K]      s_k   float32 [N, H, K]      s_v   float32 [N, H, V]
-    uq      float16  [N, H, R, K + V]: row r is u[r] followed by q[r]
-    kbuf    bfloat16 [N, H, L, K]      ubuf  bfloat16 [N, H, L, V]  w     float32 [N, H, L]
-    gbuf    float16  [N, H, L, K]      pcum  float32  [N, H, K]     hcnt  int32 [N, H]: entries in each window
-
-    Calls on one pool are for the caller to order; pools are independent of one another.
-    """
+    raw: Any
+    codes: Any
+    s_k: Any
+    s_v: Any
+    uq: Any
+    kbuf: Any
+    ubuf: Any
+    w: Any
+    hcnt: Any
 
     def __init__(
         self,
         num_slots: int,
-        device: Any = None,
-        *,
-        num_heads: int = _HEADS,
-        rank: int = _RANK,
-        layout: Literal["padded", "compact"] = "padded",
-        arrays: Literal["torch", "numpy"] | None = None,
+        device: Any,
+        num_heads: int,
+        num_key_heads: int,
+        rank: int,
+        layout: str,
+        arrays: str | None,
     ) -> None:
-        library = _library(arrays, device)
+        gate, library = self._gate, _library(arrays, device)
+        elements = _native.pool_raw_elements(gate.name, num_slots, num_heads, num_key_heads, rank, layout)
+        self.num_slots, self.num_heads, self.num_key_heads = num_slots, num_heads, num_key_heads
+        self.rank, self.layout, self.device = rank, layout, library.device
         programs = (num_slots, num_heads)
-        elements = _native.pool_raw_elements(num_slots, num_heads, rank, layout)
-        self.num_slots, self.num_heads, self.rank, self.layout = num_slots, num_heads, rank, layout
-        self.device = library.device
         self.raw = library.full((elements,), "float32", 0)
-        self.kbuf = library.full((*programs, _WINDOW, _KEY_DIM), "bfloat16", 0)
-        self.ubuf = library.full((*programs, _WINDOW, _VALUE_DIM), "bfloat16", 0)
-        self.w = library.full((*programs, _WINDOW), "float32", 0)
-        self.gbuf = library.full((*programs, _WINDOW, _KEY_DIM), "float16", 1)
-        self.pcum = library.full((*programs, _KEY_DIM), "float32", 0)
+        for name, tensor in gate.window.items():
+            setattr(self, name, library.full((*programs, *tensor.shape), tensor.dtype, tensor.empty))
         self.hcnt = library.full(programs, "int32", 0)
-        self._native = create_pool(
-            self.raw, self.kbuf, self.ubuf, self.w, self.gbuf, self.pcum, self.hcnt, rank, layout
-        )
+        storage = {name: getattr(self, name) for name in gate.storage()}
+        self._native = create_pool(gate, storage, rank, layout, num_key_heads)
         views = _native.pool_views(self._native)
-        dtypes = {"codes": "int8", "s_k": "float32", "s_v": "float32", "uq": "float16"}
-        self.codes, self.s_k, self.s_v, self.uq = (
-            library.view(self.raw, dtype, *_plain(views[name])) for name, dtype in dtypes.items()
-        )
+        for name, dtype in {"codes": "int8", "s_k": "float32", "s_v": "float32", "uq": "float16"}.items():
+            setattr(self, name, library.view(self.raw, dtype, *_plain(views[name])))
         if is_torch(self.raw):
             _torch_ops.remember(self)
 
@@ -98,9 +85,10 @@ class Pool:
         call(_native.pool_check_indices, self._native, argument("idx", idx))
 
     def __repr__(self) -> str:
+        key_heads = f"num_key_heads={self.num_key_heads}, " if self._gate.shares_keys else ""
         return (
-            f"Pool({self.num_slots}, device='{self.device}', num_heads={self.num_heads}, rank={self.rank}, "
-            f"layout='{self.layout}')"
+            f"Pool({self.num_slots}, device='{self.device}', num_heads={self.num_heads}, {key_heads}"
+            f"rank={self.rank}, layout='{self.layout}')"
         )
 
 

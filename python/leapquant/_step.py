@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from . import _native
 from ._arrays import argument, arrays_like, output
-from ._flush import PROGRAM_INPUTS, call, packed_arguments
+from ._flush import call, packed_arguments, program_inputs
+from ._gates import KDA
 
 
 class Step(NamedTuple):
@@ -25,14 +26,14 @@ class Step(NamedTuple):
     """float32 [B, H, K]: takes the place of pcum."""
 
 
-_INPUTS = {**PROGRAM_INPUTS, "h": 2, "qx": 2, "kx": 2, "vx": 2, "a": 2, "b": 2, "A_log": 0, "dt_bias": 0}
+_INPUTS = {**program_inputs(KDA), "h": 2, "qx": 2, "kx": 2, "vx": 2, "a": 2, "b": 2, "A_log": 0, "dt_bias": 0}
 _ROWS = ("mixed", "a", "b", "A_log", "dt_bias")
 
 
 def step(*inputs, lower_bound):
     """See kda.step."""
     arguments = packed_arguments(_INPUTS, inputs)
-    shapes = {name: array.shape for name, array in zip(_INPUTS, arguments, strict=True)}
+    shapes = {name: array.shape for name, array in arguments.items()}
     library = arrays_like(inputs[0])
     # Of the shapes that a valid call has. Where these are wrong, the library says so.
     results = Step(
@@ -44,7 +45,7 @@ def step(*inputs, lower_bound):
         pcum_new=library.empty(shapes["pcum"], "float32"),
     )
     outputs = [output(name, array) for name, array in results._asdict().items()]
-    call(_native.step, *arguments, *outputs, _bound(lower_bound))
+    call(_native.step, *arguments.values(), *outputs, _bound(lower_bound))
     return results
 
 

@@ -11,40 +11,38 @@ import torch
 from torch import Tensor
 
 from . import _flush, _native, _step
+from ._gates import GATES, WINDOW_TENSORS
 
 # A second copy of the package, such as a kernel of the hub, has a name of its own.
 _NAMESPACE = __package__.replace(".", "_")
 
-# Living pools, by the address of their counters.
-_pools: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+# Living pools, by gate and the address of their counters.
+_pools: weakref.WeakValueDictionary[tuple[str, int], Any] = weakref.WeakValueDictionary()
 
 
 def remember(pool):
     """Let the operation find `pool`, and so its error word."""
-    _pools[pool.hcnt.data_ptr()] = pool
+    _pools[pool._gate.name, pool.hcnt.data_ptr()] = pool
 
 
-@torch.library.custom_op(f"{_NAMESPACE}::kda_run", mutates_args=())
-def run(
-    codes: Tensor,
-    s_k: Tensor,
-    s_v: Tensor,
-    u: Tensor,
-    q: Tensor,
-    kbuf: Tensor,
-    ubuf: Tensor,
-    gbuf: Tensor,
-    w: Tensor,
-    pcum: Tensor,
-    q0: Tensor,
-    check_finite: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return tuple(_flush.flush(codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, q0, check_finite=check_finite))
+def _run_of(gate):
+    names = (*_flush.program_inputs(gate), "q0")
+    results = ", ".join("Tensor" for _ in _flush.Checkpoint._fields)
+    schema = f"({', '.join(f'Tensor {name}' for name in names)}, bool check_finite) -> ({results})"
+
+    @torch.library.custom_op(f"{_NAMESPACE}::{gate.name}_run", mutates_args=(), schema=schema)
+    def run(*given):
+        return tuple(_flush.flush(gate, given[:-1], given[-1]))
+
+    @run.register_fake
+    def _(*given):
+        return tuple(tensor.new_empty(tensor.shape) for tensor in given[: len(_flush.Checkpoint._fields)])
+
+    return run
 
 
-@run.register_fake
-def _(codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, q0, check_finite):
-    return tuple(tensor.new_empty(tensor.shape) for tensor in (codes, s_k, s_v, u, q))
+# By the gate's name, as what follows.
+run = {gate.name: _run_of(gate) for gate in GATES}
 
 
 @torch.library.custom_op(f"{_NAMESPACE}::kda_step", mutates_args=())
@@ -79,50 +77,61 @@ def _(codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, h, qx, kx, vx, a, *_):
     return (*rows, gbuf.new_empty(a.shape), w.new_empty(w.shape), pcum.new_empty(pcum.shape))
 
 
-_POOL = ("raw", "kbuf", "ubuf", "w", "gbuf", "pcum", "hcnt")
 _TOKEN = "Tensor idx, Tensor mixed, Tensor a, Tensor b, Tensor A_log, Tensor dt_bias, Tensor(o!) o"
 
 
-def _on_pool(name, arguments, mutated, function):
-    """An operation on a pool's tensors, which calls `function(native pool, *arguments)`. Returns its call on a pool."""
-    tensors = [f"Tensor({n}!) {n}" if n in mutated else f"Tensor {n}" for n in _POOL]
-    schema = f"({', '.join(tensors)}, {arguments}, int rank, str layout) -> ()"
+def _options(gate):
+    """Beside its tensors, what a pool is made with."""
+    key_heads = {"num_key_heads": "int"} if gate.shares_keys else {}
+    return {**key_heads, "rank": "int", "layout": "str"}
 
-    @torch.library.custom_op(f"{_NAMESPACE}::{name}", mutates_args=mutated, schema=schema)
+
+def _on_pool_of(gate, name, arguments, mutated, function):
+    """An operation on a pool's tensors, which calls `function(native pool, *arguments)`. Returns its call on a pool."""
+    names, options = gate.storage(), _options(gate)
+    mutated = {n for n in mutated if n in names or n == "o"}
+    tensors = [f"Tensor({n}!) {n}" if n in mutated else f"Tensor {n}" for n in names]
+    schema = ", ".join([*tensors, arguments, *(f"{kind} {n}" for n, kind in options.items())])
+
+    @torch.library.custom_op(f"{_NAMESPACE}::{gate.name}_{name}", mutates_args=mutated, schema=f"({schema}) -> ()")
     def operation(*given):
-        function(_native_pool(*given[: len(_POOL)], *given[-2:]), *given[len(_POOL) : -2])
+        storage = dict(zip(names, given, strict=False))
+        pool = _native_pool(gate, storage, dict(zip(options, given[-len(options) :], strict=True)))
+        function(pool, *given[len(names) : -len(options)])
 
     operation.register_fake(lambda *given: None)
-    return lambda pool, *rest: operation(*[getattr(pool, n) for n in _POOL], *rest, pool.rank, pool.layout)
+    return lambda pool, *rest: operation(
+        *[getattr(pool, n) for n in names], *rest, *[getattr(pool, n) for n in options]
+    )
+
+
+def _on_pool(*definition):
+    """The operation for every gate's pools."""
+    operations = {gate.name: _on_pool_of(gate, *definition) for gate in GATES}
+    return lambda pool, *rest: operations[pool._gate.name](pool, *rest)
 
 
 def _call(function):
     return lambda pool, *rest: _flush.call(function, pool, *rest)
 
 
-_FLUSHED = ("raw", "w", "gbuf", "pcum")
-_APPENDED = ("kbuf", "ubuf", "w", "gbuf", "pcum", "hcnt")
+_FLUSHED = {"raw", "w", "gbuf", "pcum", "p"}
+_APPENDED = {*WINDOW_TENSORS, "hcnt"}
+_ALL = {"raw", *_APPENDED}
 
-flush_inplace = _on_pool("kda_flush_inplace", "Tensor idx, Tensor q0", _FLUSHED, _call(_native.flush_inplace))
-flush_now = _on_pool("kda_flush_now", "Tensor idx, Tensor q0", (*_FLUSHED, "hcnt"), _call(_native.flush_now))
-reset_slots = _on_pool("kda_reset_slots", "Tensor idx", _POOL, _call(_native.reset_slots))
-copy_slots = _on_pool("kda_copy_slots", "Tensor src, Tensor dst", _POOL, _call(_native.copy_slots))
-step_inplace = _on_pool("kda_step_inplace", f"{_TOKEN}, float? lower_bound", (*_APPENDED, "o"), _step.step_inplace)
+flush_inplace = _on_pool("flush_inplace", "Tensor idx, Tensor q0", _FLUSHED, _call(_native.flush_inplace))
+flush_now = _on_pool("flush_now", "Tensor idx, Tensor q0", {*_FLUSHED, "hcnt"}, _call(_native.flush_now))
+reset_slots = _on_pool("reset_slots", "Tensor idx", _ALL, _call(_native.reset_slots))
+copy_slots = _on_pool("copy_slots", "Tensor src, Tensor dst", _ALL, _call(_native.copy_slots))
+step_inplace = _on_pool("step_inplace", f"{_TOKEN}, float? lower_bound", {*_APPENDED, "o"}, _step.step_inplace)
 step_flush_inplace = _on_pool(
-    "kda_step_flush_inplace",
-    f"{_TOKEN}, Tensor q0, float? lower_bound",
-    (*_POOL, "o"),
-    _step.step_flush_inplace,
+    "step_flush_inplace", f"{_TOKEN}, Tensor q0, float? lower_bound", {*_ALL, "o"}, _step.step_flush_inplace
 )
 
 
-def _native_pool(*arguments):
+def _native_pool(gate, storage, options):
     """The pool of these tensors; for copies, which a compiler may make of them, one of the moment."""
-    raw, kbuf, ubuf, w, gbuf, pcum, hcnt, _, _ = arguments
-    pool = _pools.get(hcnt.data_ptr())
-    if pool is not None:
-        own = (pool.raw, pool.kbuf, pool.ubuf, pool.w, pool.gbuf, pool.pcum)
-        given = (raw, kbuf, ubuf, w, gbuf, pcum)
-        if all(a.data_ptr() == b.data_ptr() for a, b in zip(own, given, strict=True)):
-            return pool._native
-    return _flush.create_pool(*arguments)
+    pool = _pools.get((gate.name, storage["hcnt"].data_ptr()))
+    if pool is not None and all(getattr(pool, n).data_ptr() == tensor.data_ptr() for n, tensor in storage.items()):
+        return pool._native
+    return _flush.create_pool(gate, storage, **options)

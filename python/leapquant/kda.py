@@ -14,20 +14,18 @@ written when one is raised. The text names the tensor, what was expected and wha
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from . import _native, _step
-from ._arrays import argument, is_torch, torch
-from ._flush import Checkpoint, call, flush
-from ._pool import Pool
+from . import _calls, _step
+from ._arrays import is_traced, torch
+from ._calls import copy_slots, flush_inplace, flush_now, reset_slots
+from ._flush import Checkpoint
+from ._gates import KDA
+from ._pool import PoolOfGate
 from ._step import Step
 
 if torch is not None:
     from . import _torch_ops
-
-    _Tensor, _is_compiling = torch.Tensor, torch.compiler.is_compiling
-else:
-    _Tensor, _is_compiling = None, bool
 
 __all__ = [
     "Checkpoint",
@@ -42,6 +40,45 @@ __all__ = [
     "step_flush_inplace",
     "step_inplace",
 ]
+
+
+class Pool(PoolOfGate):
+    """Slots for sequences, one slot a sequence's H programs; slot 0 is reserved.
+
+    num_slots  slots, slot 0 included
+    device     where: 'cpu', 'cuda', 'cuda:1' or a torch.device; None takes PyTorch's default
+    num_heads  H
+    rank       R: 1, 2, 4 or 8
+    layout     'padded', the published one: 65,536 bytes a head, as a dense fp32 state has; or 'compact', which takes
+               17,408 + 512 R bytes a head and saves the memory
+    arrays     'torch' or 'numpy'; None takes PyTorch where it is installed
+
+    A new slot is a valid zero state. All attributes are views of memory that lives as long as any of them:
+
+    raw     float32, flat: the checkpoints' bytes
+    codes   int8     [N, H, V, K]      s_k   float32 [N, H, K]      s_v   float32 [N, H, V]
+    uq      float16  [N, H, R, K + V]: row r is u[r] followed by q[r]
+    kbuf    bfloat16 [N, H, L, K]      ubuf  bfloat16 [N, H, L, V]  w     float32 [N, H, L]
+    gbuf    float16  [N, H, L, K]      pcum  float32  [N, H, K]     hcnt  int32 [N, H]: entries in each window
+
+    Calls on one pool are for the caller to order; pools are independent of one another.
+    """
+
+    _gate = KDA
+    gbuf: Any
+    pcum: Any
+
+    def __init__(
+        self,
+        num_slots: int,
+        device: Any = None,
+        *,
+        num_heads: int = KDA.num_heads,
+        rank: int = KDA.rank,
+        layout: Literal["padded", "compact"] = "padded",
+        arrays: Literal["torch", "numpy"] | None = None,
+    ) -> None:
+        super().__init__(num_slots, device, num_heads, num_heads, rank, layout, arrays)
 
 
 def run(
@@ -77,9 +114,7 @@ def run(
     first. On CUDA tensors must lie at multiples of 16 bytes, and the call only enqueues on PyTorch's current stream of
     that device. `check_finite` refuses NaN and Inf, which there waits for the stream.
     """
-    if _traced(codes):
-        return Checkpoint(*_torch_ops.run(codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, q0, check_finite))
-    return flush(codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, q0, check_finite=check_finite)
+    return _calls.run(KDA, (codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, q0), check_finite)
 
 
 def step(
@@ -120,35 +155,9 @@ def step(
     dt_bias)). All on one device; strides as in `run`.
     """
     inputs = (codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, h, qx, kx, vx, a, b, A_log, dt_bias)
-    if _traced(codes):
+    if is_traced(codes):
         return Step(*_torch_ops.step(*inputs, lower_bound))
     return _step.step(*inputs, lower_bound=lower_bound)
-
-
-def flush_inplace(pool: Pool, idx: Any, q0: Any) -> None:
-    """Flush every program of the slots in `idx` whose counter equals L: new checkpoint over the old, window reset.
-
-    idx  int32 [n], contiguous, on the pool's device. Entries <= 0 mean "no sequence". An entry beyond the pool touches
-         nothing and shows in `pool.errors()`. n may be 0 or exceed the slots. A slot twice is the caller's error.
-    q0   float32 [V, R], contiguous, on the pool's device
-
-    The window is reset by w = 0, gbuf = 1, pcum = 0; counters stay, and a counter of L then means "flushed, empty". On
-    CUDA the call enqueues on PyTorch's current stream of the pool's device, allocates nothing, never waits, and can be
-    captured in a graph; pool, idx and q0 must then outlive the graph.
-    """
-    if type(idx) is _Tensor is type(q0) and not (_is_compiling() or idx.is_neg() or q0.is_neg()):
-        # What engines call, and often: the general way below takes half a microsecond more.
-        try:
-            _native.flush_inplace(pool._native, idx, q0)
-        except RuntimeError:
-            # Where PyTorch would not export a tensor, its text does not say which.
-            argument("idx", idx), argument("q0", q0)
-            raise
-        return
-    if _traced(idx):
-        _torch_ops.flush_inplace(pool, idx, q0)
-        return
-    call(_native.flush_inplace, pool._native, argument("idx", idx), argument("q0", q0))
 
 
 def step_inplace(
@@ -179,7 +188,7 @@ def step_inplace(
     in `pool.errors()`. Streams, graphs and allocation as in `flush_inplace`. `lower_bound` as in `step`.
     """
     arguments = (idx, mixed, a, b, A_log, dt_bias, o)
-    if _traced(idx):
+    if is_traced(idx):
         _torch_ops.step_inplace(pool, *arguments, lower_bound)
         return
     _step.step_inplace(pool._native, *arguments, lower_bound)
@@ -200,48 +209,7 @@ def step_flush_inplace(
 ) -> None:
     """`step_inplace` and then `flush_inplace`, with the same bits, in one call a layer and token."""
     arguments = (idx, mixed, a, b, A_log, dt_bias, o, q0)
-    if _traced(idx):
+    if is_traced(idx):
         _torch_ops.step_flush_inplace(pool, *arguments, lower_bound)
         return
     _step.step_flush_inplace(pool._native, *arguments, lower_bound)
-
-
-def flush_now(pool: Pool, idx: Any, q0: Any) -> None:
-    """Flush windows of any fill: every program of the slots in `idx` whose counter is from 1 to L gets a new
-    checkpoint, an empty window and counter 0. Entries from the counter on must be empty: weight 0, gate 1. Otherwise as
-    `flush_inplace`.
-    """
-    if _traced(idx):
-        _torch_ops.flush_now(pool, idx, q0)
-        return
-    call(_native.flush_now, pool._native, argument("idx", idx), argument("q0", q0))
-
-
-def reset_slots(pool: Pool, idx: Any) -> None:
-    """Make the slots in `idx` what they are in a new pool: a zero state, an empty window, counters 0. Indices as in
-    `flush_inplace`; a slot may stand there twice.
-    """
-    if _traced(idx):
-        _torch_ops.reset_slots(pool, idx)
-        return
-    call(_native.reset_slots, pool._native, argument("idx", idx))
-
-
-def copy_slots(pool: Pool, src: Any, dst: Any) -> None:
-    """Copy slot src[i] to slot dst[i], for all i: checkpoint, window and counters. For forks and prefix caches.
-
-    src, dst  int32 [n], contiguous, on the pool's device. Pairs with an index <= 0 are skipped, and those with one
-              beyond the pool, which shows in `pool.errors()`. A slot of `dst` stands there once, and nowhere in `src`:
-              on the CPU other lists are refused, elsewhere they are the caller's error.
-    """
-    if _traced(src):
-        _torch_ops.copy_slots(pool, src, dst)
-        return
-    call(_native.copy_slots, pool._native, argument("src", src), argument("dst", dst))
-
-
-def _traced(array) -> bool:
-    """Whether PyTorch's tracers look on: they know the operations of torch.library, and nothing of DLPack."""
-    if torch is None:
-        return False
-    return _is_compiling() or (is_torch(array) and type(array) is not torch.Tensor)

@@ -32,6 +32,10 @@ lq_dtype dtype_of(const DLDataType& dtype) {
   return LQ_DTYPE_NONE;
 }
 
+lq_tensor optional_tensor(const char* name, const OptionalArray& array) {
+  return array.has_value() ? to_tensor(name, *array.value()) : lq_tensor{};
+}
+
 }  // namespace
 
 void check(lq_status status) {
@@ -73,12 +77,34 @@ lq_tensor to_tensor(const char* name, const DLTensor& array) {
   return tensor;
 }
 
-lq_geometry kda_geometry(int64_t num_heads, int64_t rank) {
-  lq_geometry geometry = lq_geometry_default(LQ_GATE_KDA);
+lq_checkpoint to_checkpoint(Array codes, Array s_k, Array s_v, Array u, Array q) {
+  return {to_tensor("codes", *codes), to_tensor("s_k", *s_k), to_tensor("s_v", *s_v), to_tensor("u", *u),
+          to_tensor("q", *q)};
+}
+
+lq_window to_window(Array kbuf, Array ubuf, Array w, const OptionalArray& gbuf, const OptionalArray& pcum,
+                    const OptionalArray& p) {
+  lq_window window = {to_tensor("kbuf", *kbuf),      to_tensor("ubuf", *ubuf),      to_tensor("w", *w),
+                      optional_tensor("gbuf", gbuf), optional_tensor("pcum", pcum), optional_tensor("p", p)};
+  if (window.p.ndim == 3 && window.p.shape[2] == 1) window.p.ndim = 2;
+  return window;
+}
+
+lq_gate to_gate(const tvm::ffi::String& name) {
+  if (name == "kda") return LQ_GATE_KDA;
+  if (name == "gdn") return LQ_GATE_GDN;
+  throw tvm::ffi::Error("ValueError", "gate: expected 'kda' or 'gdn', got '" + std::string(name) + "'", "");
+}
+
+lq_geometry geometry_with(lq_gate gate, int64_t num_heads, int64_t num_key_heads, int64_t rank) {
   // Beyond 32 bits nothing is valid; the library says so of the largest value too.
-  geometry.num_heads = static_cast<int32_t>(std::clamp<int64_t>(num_heads, INT32_MIN, INT32_MAX));
-  geometry.num_key_heads = geometry.num_heads;
-  geometry.rank = static_cast<int32_t>(std::clamp<int64_t>(rank, INT32_MIN, INT32_MAX));
+  const auto narrow = [](int64_t value) {
+    return static_cast<int32_t>(std::clamp<int64_t>(value, INT32_MIN, INT32_MAX));
+  };
+  lq_geometry geometry = lq_geometry_default(gate);
+  geometry.num_heads = narrow(num_heads);
+  geometry.num_key_heads = narrow(num_key_heads);
+  geometry.rank = narrow(rank);
   return geometry;
 }
 
@@ -86,9 +112,10 @@ int64_t extent(const lq_tensor& tensor, int32_t ndim, int32_t dimension, int64_t
   return tensor.ndim == ndim ? tensor.shape[dimension] : otherwise;
 }
 
-lq_geometry geometry_of(const lq_tensor& u) {
-  const lq_geometry usual = lq_geometry_default(LQ_GATE_KDA);
-  return kda_geometry(extent(u, 4, 1, usual.num_heads), extent(u, 4, 2, usual.rank));
+lq_geometry geometry_of(lq_gate gate, const lq_tensor& u) {
+  const lq_geometry usual = lq_geometry_default(gate);
+  const int64_t heads = extent(u, 4, 1, usual.num_heads);
+  return geometry_with(gate, heads, heads, extent(u, 4, 2, usual.rank));
 }
 
 }  // namespace leapquant::python

@@ -10,7 +10,6 @@
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/string.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -24,26 +23,25 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-void flush(Array codes, Array s_k, Array s_v, Array u, Array q, Array kbuf, Array ubuf, Array gbuf, Array w, Array pcum,
-           Array q0, Array new_codes, Array new_s_k, Array new_s_v, Array new_u, Array new_q, bool check_finite) {
-  const lq_checkpoint checkpoint = {to_tensor("codes", *codes), to_tensor("s_k", *s_k), to_tensor("s_v", *s_v),
-                                    to_tensor("u", *u), to_tensor("q", *q)};
-  const lq_window window = {to_tensor("kbuf", *kbuf), to_tensor("ubuf", *ubuf), to_tensor("w", *w),
-                            to_tensor("gbuf", *gbuf), to_tensor("pcum", *pcum), {}};
+void flush(const ffi::String& gate, Array codes, Array s_k, Array s_v, Array u, Array q, Array kbuf, Array ubuf,
+           Array w, const OptionalArray& gbuf, const OptionalArray& pcum, const OptionalArray& p, Array q0,
+           Array new_codes, Array new_s_k, Array new_s_v, Array new_u, Array new_q, bool check_finite) {
+  const lq_checkpoint checkpoint = to_checkpoint(codes, s_k, s_v, u, q);
+  const lq_window window = to_window(kbuf, ubuf, w, gbuf, pcum, p);
   const lq_checkpoint result = {to_tensor("result.codes", *new_codes), to_tensor("result.s_k", *new_s_k),
                                 to_tensor("result.s_v", *new_s_v), to_tensor("result.u", *new_u),
                                 to_tensor("result.q", *new_q)};
   const lq_tensor start_basis = to_tensor("q0", *q0);
-  const lq_geometry geometry = geometry_of(checkpoint.u);
+  const lq_geometry geometry = geometry_of(to_gate(gate), checkpoint.u);
   const lq_device& device = checkpoint.codes.device;
   check(lq_flush(context_for(device), &geometry, &checkpoint, &window, &start_basis, &result,
                  check_finite ? LQ_FLUSH_CHECK_FINITE : LQ_FLUSH_DEFAULT, stream_of(device)));
 }
 
-// (heads, value_dim, key_dim, window, rank) of the default geometry.
-ffi::Shape default_geometry() {
-  const lq_geometry usual = lq_geometry_default(LQ_GATE_KDA);
-  return {usual.num_heads, usual.value_dim, usual.key_dim, usual.window, usual.rank};
+// (heads, key heads, value_dim, key_dim, window, rank) of a gate's default geometry.
+ffi::Shape default_geometry(const ffi::String& gate) {
+  const lq_geometry usual = lq_geometry_default(to_gate(gate));
+  return {usual.num_heads, usual.num_key_heads, usual.value_dim, usual.key_dim, usual.window, usual.rank};
 }
 
 lq_layout to_layout(const ffi::String& layout) {
@@ -53,26 +51,31 @@ lq_layout to_layout(const ffi::String& layout) {
 }
 
 // Elements of a pool's `raw`; refuses geometries and sizes that cannot be.
-int64_t pool_raw_elements(int64_t num_slots, int64_t num_heads, int64_t rank, const ffi::String& layout) {
-  const lq_geometry geometry = kda_geometry(num_heads, rank);
+int64_t pool_raw_elements(const ffi::String& gate, int64_t num_slots, int64_t num_heads, int64_t num_key_heads,
+                          int64_t rank, const ffi::String& layout) {
+  const lq_geometry geometry = geometry_with(to_gate(gate), num_heads, num_key_heads, rank);
   lq_pool_sizes sizes{};
   check(lq_pool_size(&geometry, to_layout(layout), num_slots, &sizes));
   return sizes.raw_bytes / static_cast<int64_t>(sizeof(float));
 }
 
 // A pool over the caller's arrays, contents as they are.
-PoolRef pool_create(Array raw, Array kbuf, Array ubuf, Array w, Array gbuf, Array pcum, Array hcnt, int64_t rank,
+PoolRef pool_create(const ffi::String& gate, Array raw, Array kbuf, Array ubuf, Array w, const OptionalArray& gbuf,
+                    const OptionalArray& pcum, const OptionalArray& p, Array hcnt, int64_t num_key_heads, int64_t rank,
                     const ffi::String& layout) {
+  const lq_window window = to_window(kbuf, ubuf, w, gbuf, pcum, p);
   lq_pool_tensors storage{};
   storage.raw = to_tensor("raw", *raw);
-  storage.kbuf = to_tensor("kbuf", *kbuf);
-  storage.ubuf = to_tensor("ubuf", *ubuf);
-  storage.w = to_tensor("w", *w);
-  storage.gbuf = to_tensor("gbuf", *gbuf);
-  storage.pcum = to_tensor("pcum", *pcum);
+  storage.kbuf = window.kbuf;
+  storage.ubuf = window.ubuf;
+  storage.w = window.w;
+  storage.gbuf = window.gbuf;
+  storage.pcum = window.pcum;
+  storage.p = window.p;
   storage.hcnt = to_tensor("hcnt", *hcnt);
-  const lq_pool_options options = {kda_geometry(extent(storage.hcnt, 2, 1, 0), rank), to_layout(layout),
-                                   extent(storage.hcnt, 2, 0, 0), &storage, LQ_POOL_KEEP_CONTENTS};
+  const lq_geometry geometry = geometry_with(to_gate(gate), extent(storage.hcnt, 2, 1, 0), num_key_heads, rank);
+  const lq_pool_options options = {geometry, to_layout(layout), extent(storage.hcnt, 2, 0, 0), &storage,
+                                   LQ_POOL_KEEP_CONTENTS};
   lq_pool* pool = nullptr;
   check(lq_pool_create(context_for(storage.raw.device), &options, &pool));
   return PoolRef(ffi::make_object<PoolObject>(pool, storage.raw.device));

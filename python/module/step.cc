@@ -28,10 +28,8 @@ lq_step_params to_params(const ffi::Optional<double>& lower_bound) {
 void step(Array codes, Array s_k, Array s_v, Array u, Array q, Array kbuf, Array ubuf, Array gbuf, Array w, Array pcum,
           Array h, Array qx, Array kx, Array vx, Array a, Array b, Array A_log, Array dt_bias, Array o, Array k_row,
           Array u_row, Array g_row, Array w_new, Array pcum_new, const ffi::Optional<double>& lower_bound) {
-  const lq_checkpoint checkpoint = {to_tensor("codes", *codes), to_tensor("s_k", *s_k), to_tensor("s_v", *s_v),
-                                    to_tensor("u", *u), to_tensor("q", *q)};
-  const lq_window window = {to_tensor("kbuf", *kbuf), to_tensor("ubuf", *ubuf), to_tensor("w", *w),
-                            to_tensor("gbuf", *gbuf), to_tensor("pcum", *pcum), {}};
+  const lq_checkpoint checkpoint = to_checkpoint(codes, s_k, s_v, u, q);
+  const lq_window window = to_window(kbuf, ubuf, w, gbuf, pcum, OptionalArray());
   const lq_tensor entries = to_tensor("h", *h);
   lq_token token{};
   token.qx = to_tensor("qx", *qx);
@@ -48,7 +46,7 @@ void step(Array codes, Array s_k, Array s_v, Array u, Array q, Array kbuf, Array
                                  to_tensor("result.w_new", *w_new),
                                  to_tensor("result.pcum_new", *pcum_new),
                                  {}};
-  const lq_geometry geometry = geometry_of(checkpoint.u);
+  const lq_geometry geometry = geometry_of(LQ_GATE_KDA, checkpoint.u);
   const lq_step_params params = to_params(lower_bound);
   const lq_device& device = checkpoint.codes.device;
   check(lq_step(context_for(device), &geometry, &checkpoint, &window, &entries, &token, &params, &result,

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from gates import GATES
 from leapquant._arrays import torch
 from libraries import NumpyLibrary, TorchLibrary
 
@@ -44,6 +45,11 @@ def make_library(name):
     if name == "torch-cuda":
         need_gpu()
     return TorchLibrary(name.removeprefix("torch-"))
+
+
+@pytest.fixture(params=GATES, ids=lambda gate: gate.name)
+def gate(request):
+    return request.param
 
 
 @pytest.fixture(params=["numpy", "torch-cpu", "torch-cuda"])

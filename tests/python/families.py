@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs of flush and step: the published families, drawn in the array library under test."""
+"""Inputs of flush and step: the published families of each gate, drawn in the array library under test."""
 
 import numpy as np
 import reference
 
-INPUTS = ("codes", "s_k", "s_v", "u", "q", "kbuf", "ubuf", "gbuf", "w", "pcum", "q0")
-STEP_INPUTS = (*INPUTS[:-1], "h", "qx", "kx", "vx", "a", "b", "A_log", "dt_bias")
+CHECKPOINT = ("codes", "s_k", "s_v", "u", "q")
+WINDOWS = {"kda": ("kbuf", "ubuf", "gbuf", "w", "pcum"), "gdn": ("kbuf", "ubuf", "w", "p")}
+INPUTS = {gate: (*CHECKPOINT, *window, "q0") for gate, window in WINDOWS.items()}
+STEP_INPUTS = (*CHECKPOINT, *WINDOWS["kda"], "h", "qx", "kx", "vx", "a", "b", "A_log", "dt_bias")
 DIM, WINDOW = 128, 16
 
 # What an edge head multiplies the drawn numbers by, and how many of its entries count.
@@ -24,39 +26,61 @@ EDGES = np.array(
     np.float32,
 )
 UNDECAYED_EDGE, UNDECAYED_CHANNELS, LOUD_ROW = 8, 32, 5
+EDGE_COUNTS = {"kda": len(EDGES), "gdn": 7}  # the last two are of channels that decay on their own
 
 
-def edges(batch, heads):
+def edges(gate, batch, heads):
     """The edge of every program: by head, or spread over the batch where heads are few."""
-    programs = np.arange(batch * heads).reshape(batch, heads)
-    if heads < len(EDGES):
-        return programs % len(EDGES)
-    return np.where(programs % heads < len(EDGES), programs % heads, 0)
+    programs, count = np.arange(batch * heads).reshape(batch, heads), EDGE_COUNTS[gate]
+    if heads < count:
+        return programs % count
+    return np.where(programs % heads < count, programs % heads, 0)
 
 
-def draw_window(library, batch, heads):
-    edge = edges(batch, heads)
-    factor = [library.from_numpy(EDGES[edge, column])[..., None] for column in range(EDGES.shape[1])]
+def edge_factors(library, edge):
+    """A column of the table for every program, each [B, H, 1]."""
+    return [library.from_numpy(EDGES[edge, column])[..., None] for column in range(EDGES.shape[1])]
+
+
+def channel_decay(library, edge, live):
+    """KDA: gates, weights and log-decay of a structured window."""
+    batch, heads = edge.shape
     shape = (batch, heads, WINDOW, DIM)
     gbuf = library.cast(library.uniform(0.6, 1, *shape), "float16")
     gates = library.cast(gbuf, "float32")
-    pcum = library.xp.log(gates).sum(-2) - library.uniform(0, 0.5, batch, heads, DIM) + factor[7]
+    added = library.from_numpy(EDGES[edge, -1])[..., None]
+    pcum = library.xp.log(gates).sum(-2) - library.uniform(0, 0.5, batch, heads, DIM) + added
     undecayed = library.from_numpy(edge == UNDECAYED_EDGE)[..., None] & library.from_numpy(
         np.arange(DIM) < UNDECAYED_CHANNELS
     )
     gates = library.xp.where(undecayed[..., None, :], library.xp.ones_like(gates), gates)
-    entries = library.from_numpy(np.arange(WINDOW, dtype=np.float32))
     return {
-        "kbuf": library.cast(library.normal(*shape) * 0.3 * factor[4][..., None], "bfloat16"),
-        "ubuf": library.cast(library.normal(*shape) * 0.3 * factor[5][..., None], "bfloat16"),
         "gbuf": library.cast(gates, "float16"),
-        "w": library.cast(entries < factor[6], "float32"),
+        "w": live,
         "pcum": library.xp.where(undecayed, library.xp.zeros_like(pcum), pcum),
     }
 
 
-def draw_structured(library, batch, heads, rank):
-    factor = [library.from_numpy(EDGES[edges(batch, heads), column])[..., None] for column in range(4)]
+def head_decay(library, edge, live):
+    """GDN: weights and decay of a structured window."""
+    return {"w": live * library.uniform(0, 1, *edge.shape, WINDOW), "p": library.uniform(0.5, 1, *edge.shape)}
+
+
+def draw_window(library, gate, batch, heads):
+    edge = edges(gate, batch, heads)
+    factor = edge_factors(library, edge)
+    shape = (batch, heads, WINDOW, DIM)
+    entries = library.from_numpy(np.arange(WINDOW, dtype=np.float32))
+    live = library.cast(entries < factor[6], "float32")
+    return {
+        "kbuf": library.cast(library.normal(*shape) * 0.3 * factor[4][..., None], "bfloat16"),
+        "ubuf": library.cast(library.normal(*shape) * 0.3 * factor[5][..., None], "bfloat16"),
+        **(channel_decay if gate == "kda" else head_decay)(library, edge, live),
+    }
+
+
+def draw_structured(library, gate, batch, heads, rank):
+    factor = edge_factors(library, edges(gate, batch, heads))
     codes = library.xp.clip(library.xp.round(library.normal(batch, heads, DIM, DIM) * 40), -127, 127)
     s_v = library.uniform(0.1, 0.6, batch, heads, DIM)
     s_v[..., LOUD_ROW] *= 30
@@ -66,24 +90,31 @@ def draw_structured(library, batch, heads, rank):
         "s_v": s_v,
         "u": library.cast(library.normal(batch, heads, rank, DIM) * 0.5 * factor[2][..., None], "float16"),
         "q": library.cast(library.normal(batch, heads, rank, DIM) * 0.5 * factor[3][..., None], "float16"),
-        **draw_window(library, batch, heads),
+        **draw_window(library, gate, batch, heads),
         "q0": library.normal(DIM, rank),
     }
 
 
-def draw_second(library, batch, heads, rank):
+def draw_second(library, gate, batch, heads, rank):
     """The reference's checkpoint of a structured window, with a fresh window."""
-    inputs = draw_structured(library, batch, heads, rank)
+    inputs = draw_structured(library, gate, batch, heads, rank)
     checkpoint, _ = reference.flush(library, inputs, "float32")
     dtypes = ("int8", "float32", "float32", "float16", "float16")
-    for name, tensor, dtype in zip(INPUTS[:5], checkpoint, dtypes, strict=True):
+    for name, tensor, dtype in zip(CHECKPOINT, checkpoint, dtypes, strict=True):
         inputs[name] = library.cast(tensor, dtype)
-    return {**inputs, **draw_window(library, batch, heads)}
+    return {**inputs, **draw_window(library, gate, batch, heads)}
 
 
-def draw_random(library, batch, heads, rank):
+def draw_random(library, gate, batch, heads, rank):
     shape = (batch, heads, WINDOW, DIM)
     codes = library.xp.round(library.uniform(-127.5, 127.5, batch, heads, DIM, DIM))
+    if gate == "kda":
+        decay = {
+            "gbuf": library.cast(library.uniform(0.001, 1, *shape), "float16"),
+            "pcum": library.uniform(-20, 0, batch, heads, DIM),
+        }
+    else:
+        decay = {"p": library.uniform(0.001, 1, batch, heads)}
     return {
         "codes": library.cast(library.xp.clip(codes, -127, 127), "int8"),
         "s_k": 0.05 * library.xp.exp(0.7 * library.normal(batch, heads, DIM)),
@@ -92,9 +123,8 @@ def draw_random(library, batch, heads, rank):
         "q": library.cast(library.normal(batch, heads, rank, DIM), "float16"),
         "kbuf": library.cast(library.normal(*shape), "bfloat16"),
         "ubuf": library.cast(library.normal(*shape), "bfloat16"),
-        "gbuf": library.cast(library.uniform(0.001, 1, *shape), "float16"),
         "w": library.uniform(0, 1, batch, heads, WINDOW),
-        "pcum": library.uniform(-20, 0, batch, heads, DIM),
+        **decay,
         "q0": library.normal(DIM, rank),
     }
 
@@ -102,12 +132,20 @@ def draw_random(library, batch, heads, rank):
 FAMILIES = {"structured": draw_structured, "second": draw_second, "random": draw_random}
 
 
+def partly_filled(library, inputs):
+    """The inputs with h entries in each window, and what is behind these empty."""
+    h = library.cast(library.uniform(0, WINDOW, *inputs["w"].shape[:2]), "int32")
+    live = library.from_numpy(np.arange(WINDOW, dtype=np.int32)) < h[..., None]
+    partly = {**inputs, "h": h, "w": inputs["w"] * live}
+    if "gbuf" in inputs:
+        partly["gbuf"] = library.xp.where(live[..., None], inputs["gbuf"], library.xp.ones_like(inputs["gbuf"]))
+    return partly
+
+
 def draw_step(library, batch, heads, rank):
     """A structured checkpoint and window of which h entries are taken, and a token."""
-    inputs = {name: array for name, array in draw_structured(library, batch, heads, rank).items() if name != "q0"}
-    h = library.cast(library.uniform(0, WINDOW, batch, heads), "int32")
-    live = library.from_numpy(np.arange(WINDOW, dtype=np.int32)) < h[..., None]
-    ones = library.xp.ones_like(inputs["gbuf"])
+    inputs = partly_filled(library, draw_structured(library, "kda", batch, heads, rank))
+    del inputs["q0"]
     token = {
         "qx": library.normal(batch, heads, DIM),
         "kx": library.normal(batch, heads, DIM),
@@ -118,9 +156,6 @@ def draw_step(library, batch, heads, rank):
     return {
         **inputs,
         "kbuf": library.cast(library.normal(batch, heads, WINDOW, DIM) * 0.1, "bfloat16"),
-        "gbuf": library.xp.where(live[..., None], inputs["gbuf"], ones),
-        "w": inputs["w"] * live,
-        "h": h,
         **{name: library.cast(array, "bfloat16") for name, array in token.items()},
         "A_log": library.xp.log(library.uniform(0.5, 2, heads)),
         "dt_bias": 0.5 * library.normal(heads, DIM) - 1,

@@ -9,7 +9,6 @@ every head's means over the batch.
 from typing import NamedTuple
 
 import reference
-from families import INPUTS
 
 CHUNK = 32  # sequences that are judged at a time: the state in double is 16 MiB each, and there are several
 
@@ -52,7 +51,7 @@ def judge(library, inputs, result):
     batch = inputs["codes"].shape[0]
     columns = ([], [], [], [])
     for first in range(0, batch, CHUNK):
-        part = {name: inputs[name] if name == "q0" else inputs[name][first : first + CHUNK] for name in INPUTS}
+        part = {name: array if name == "q0" else array[first : first + CHUNK] for name, array in inputs.items()}
         errors = program_errors(library, part, [tensor[first : first + CHUNK] for tensor in result])
         for column, values in zip(columns, errors, strict=True):
             column.append(values)

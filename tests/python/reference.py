@@ -14,10 +14,12 @@ def decode(xp, checkpoint):
 
 
 def rebuild(xp, inputs):
-    """Step 1: the state [B, H, V, K]."""
-    state = (
-        decode(xp, [inputs[name] for name in ("codes", "s_k", "s_v", "u", "q")]) * xp.exp(inputs["pcum"])[..., None, :]
-    )
+    """Step 1: the state [B, H, V, K], by the gate whose decay stands among the inputs."""
+    state = decode(xp, [inputs[name] for name in ("codes", "s_k", "s_v", "u", "q")])
+    if "p" in inputs:
+        updates = inputs["ubuf"] * inputs["w"][..., None]
+        return state * inputs["p"][..., None, None] + xp.einsum("bhjv,bhjk->bhvk", updates, inputs["kbuf"])
+    state = state * xp.exp(inputs["pcum"])[..., None, :]
     decay = xp.ones_like(inputs["pcum"])
     for j in reversed(range(inputs["w"].shape[-1])):
         update = inputs["ubuf"][..., j, :] * inputs["w"][..., j, None]

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filling a pool's slots, and reading them back."""
 
-from families import INPUTS
-from leapquant import kda
-from libraries import pool_arrays
+from families import WINDOWS
 
-OWN_BYTES = ("raw", "kbuf", "ubuf", "w", "gbuf", "pcum", "hcnt")
+OWN_BYTES = {
+    "kda": ("raw", "kbuf", "ubuf", "w", "gbuf", "pcum", "hcnt"),
+    "gdn": ("raw", "kbuf", "ubuf", "w", "p", "hcnt"),
+}
 WINDOW = 16
 
 
-def make_pool(library, num_slots, **options):
-    return kda.Pool(num_slots, **pool_arrays(library), **options)
+def gate_of(pool):
+    return "gdn" if hasattr(pool, "p") else "kda"
 
 
 def fill(pool, slots, inputs):
@@ -18,8 +19,8 @@ def fill(pool, slots, inputs):
     key_dim = inputs["u"].shape[-1]
     pool.codes[slots], pool.s_k[slots], pool.s_v[slots] = inputs["codes"], inputs["s_k"], inputs["s_v"]
     pool.uq[slots, :, :, :key_dim], pool.uq[slots, :, :, key_dim:] = inputs["u"], inputs["q"]
-    for name in ("kbuf", "ubuf", "gbuf", "w", "pcum"):
-        getattr(pool, name)[slots] = inputs[name]
+    for name in WINDOWS[gate_of(pool)]:
+        getattr(pool, name)[slots] = inputs[name][..., None] if name == "p" else inputs[name]
     pool.hcnt[slots] = inputs.get("h", WINDOW)
 
 
@@ -31,7 +32,13 @@ def checkpoint(pool, slots):
 
 
 def window(pool, slots):
-    return pool.w[slots], pool.gbuf[slots], pool.pcum[slots]
+    """What a flush resets of `slots`."""
+    return [getattr(pool, name)[slots] for name in WINDOWS[gate_of(pool)][2:]]
+
+
+def is_reset(pool, slots):
+    empty = {"w": 0, "gbuf": 1, "pcum": 0, "p": 1}
+    return all((getattr(pool, name)[slots] == empty[name]).all() for name in WINDOWS[gate_of(pool)][2:])
 
 
 def bits(library, tensors):
@@ -39,8 +46,8 @@ def bits(library, tensors):
 
 
 def own_bits(library, pool):
-    return {name: library.bits(getattr(pool, name)) for name in OWN_BYTES}
+    return {name: library.bits(getattr(pool, name)) for name in OWN_BYTES[gate_of(pool)]}
 
 
 def take(inputs, items):
-    return {name: inputs[name] if name == "q0" else inputs[name][items] for name in INPUTS}
+    return {name: array if name == "q0" else array[items] for name, array in inputs.items()}

@@ -6,11 +6,9 @@ import sys
 
 import pytest
 from conftest import make_library, need_gpu
-from families import FAMILIES
-from leapquant import kda
 from leapquant._arrays import torch
 from libraries import TorchLibrary
-from slots import bits, checkpoint, fill, make_pool, own_bits
+from slots import bits, checkpoint, fill, own_bits
 
 SLOTS, HEADS = 6, 32
 SOME_MILLISECONDS = 100_000_000  # clock cycles: 50 at 2 GHz
@@ -21,12 +19,12 @@ def gpu():
     return make_library("torch-cuda")
 
 
-def draw(library, family="structured"):
-    return FAMILIES[family](library, SLOTS - 1, HEADS, 4)
+def draw(gate, library, family="structured"):
+    return gate.draw(library, SLOTS - 1, HEADS, 4, family)
 
 
-def filled(library, inputs, **options):
-    pool = make_pool(library, SLOTS, **options)
+def filled(gate, library, inputs, **options):
+    pool = gate.pool(library, SLOTS, **options)
     fill(pool, slice(1, None), inputs)
     return pool
 
@@ -35,10 +33,10 @@ def every_slot(library):
     return torch.arange(1, SLOTS, dtype=torch.int32, device=library.device)
 
 
-def rounds(library):
+def rounds(gate, library):
     """Changing windows, counters, selections and start bases."""
     for n, family in enumerate(("structured", "random", "second")):
-        inputs = draw(library, family)
+        inputs = draw(gate, library, family)
         counts = torch.full((SLOTS, HEADS), 16, dtype=torch.int32, device=library.device)
         counts[1 + n, n::3] = n
         idx = every_slot(library).roll(n)
@@ -47,73 +45,75 @@ def rounds(library):
 
 
 @pytest.mark.parametrize("layout", ["padded", "compact"])
-def test_replayed_graph_follows_its_inputs(gpu, layout):
-    captured, eager = (filled(gpu, draw(gpu), layout=layout) for _ in range(2))
-    idx, q0 = every_slot(gpu), draw(gpu)["q0"]
+def test_replayed_graph_follows_its_inputs(gate, gpu, layout):
+    captured, eager = (filled(gate, gpu, draw(gate, gpu), layout=layout) for _ in range(2))
+    idx, q0 = every_slot(gpu), draw(gate, gpu)["q0"]
     graph = torch.cuda.CUDAGraph()
     before = own_bits(gpu, captured)
     with torch.cuda.graph(graph):
-        kda.flush_inplace(captured, idx, q0)
+        gate.op.flush_inplace(captured, idx, q0)
     assert own_bits(gpu, captured) == before
-    for inputs, counts, selection in rounds(gpu):
+    for inputs, counts, selection in rounds(gate, gpu):
         for pool in (captured, eager):
             fill(pool, slice(1, None), inputs)
             pool.hcnt.copy_(counts)
         idx.copy_(selection)
         q0.copy_(inputs["q0"])
         graph.replay()
-        kda.flush_inplace(eager, selection, inputs["q0"])
+        gate.op.flush_inplace(eager, selection, inputs["q0"])
         assert own_bits(gpu, captured) == own_bits(gpu, eager)
         assert captured.errors() == eager.errors()
 
 
-def test_captured_run(gpu):
-    inputs = draw(gpu)
-    kda.run(**inputs)
+def test_captured_run(gate, gpu):
+    inputs = draw(gate, gpu)
+    gate.op.run(**inputs)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        result = kda.run(**inputs)
-    for other in (draw(gpu, "random"), draw(gpu)):
+        result = gate.op.run(**inputs)
+    for other in (draw(gate, gpu, "random"), draw(gate, gpu)):
         for name, tensor in inputs.items():
             tensor.copy_(other[name])
         graph.replay()
-        assert bits(gpu, result) == bits(gpu, kda.run(**other))
+        assert bits(gpu, result) == bits(gpu, gate.op.run(**other))
 
 
 FIRST_CALL = """
 import torch
-from leapquant import kda
-pool = kda.Pool(3, device="cuda")
+from leapquant import GATE as op
+pool = op.Pool(3, device="cuda")
 pool.hcnt[1] = 16
 pool.codes[1], pool.s_k[1], pool.s_v[1] = 100, 1.0, 1.0
 idx, q0 = torch.ones(1, dtype=torch.int32, device="cuda"), torch.randn(128, 4, device="cuda")
 torch.cuda.synchronize()
 graph = torch.cuda.CUDAGraph()
 with torch.cuda.graph(graph):
-    kda.flush_inplace(pool, idx, q0)
+    op.flush_inplace(pool, idx, q0)
 assert (pool.s_k[1] == 1).all()
 graph.replay()
 assert (pool.s_k[1] != 1).all() and (pool.w[1] == 0).all()
 """
 
 
-def test_first_call_of_a_process_can_be_captured(gpu):
-    done = subprocess.run([sys.executable, "-c", FIRST_CALL], capture_output=True, text=True, check=False)
+def test_first_call_of_a_process_can_be_captured(gate, gpu):
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_CALL.replace("GATE", gate.name)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
-def test_side_stream_orders_the_call(gpu):
+def test_side_stream_orders_the_call(gate, gpu):
     """The windows arrive late on the stream; the flush must wait for them, and nobody else for the flush."""
-    inputs = draw(gpu)
-    expected = bits(gpu, kda.run(**inputs))
-    pool, idx = make_pool(gpu, SLOTS), every_slot(gpu)
+    inputs = draw(gate, gpu)
+    expected = bits(gpu, gate.op.run(**inputs))
+    pool, idx = gate.pool(gpu, SLOTS), every_slot(gpu)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         torch.cuda._sleep(SOME_MILLISECONDS)
         fill(pool, slice(1, None), inputs)
-        result = kda.run(**inputs)
-        kda.flush_inplace(pool, idx, inputs["q0"])
+        result = gate.op.run(**inputs)
+        gate.op.flush_inplace(pool, idx, inputs["q0"])
         assert not stream.query(), "the call waited for its stream"
         errors = pool.errors()
         assert stream.query(), "errors() did not wait for the stream"
@@ -122,78 +122,78 @@ def test_side_stream_orders_the_call(gpu):
     assert bits(gpu, result) == expected
 
 
-def test_two_pools_on_two_streams(gpu):
+def test_two_pools_on_two_streams(gate, gpu):
     families = ("structured", "random")
-    inputs = [draw(gpu, family) for family in families]
-    serial = [filled(gpu, i) for i in inputs]
-    parallel = [filled(gpu, i) for i in inputs]
+    inputs = [draw(gate, gpu, family) for family in families]
+    serial = [filled(gate, gpu, i) for i in inputs]
+    parallel = [filled(gate, gpu, i) for i in inputs]
     streams = [torch.cuda.Stream() for _ in families]
     idx = every_slot(gpu)
     torch.cuda.synchronize()
     for _ in range(10):
         for pool, stream, i in zip(parallel, streams, inputs, strict=True):
             with torch.cuda.stream(stream):
-                kda.flush_inplace(pool, idx, i["q0"])
+                gate.op.flush_inplace(pool, idx, i["q0"])
     torch.cuda.synchronize()
     for _ in range(10):
         for pool, i in zip(serial, inputs, strict=True):
-            kda.flush_inplace(pool, idx, i["q0"])
+            gate.op.flush_inplace(pool, idx, i["q0"])
     for one, other in zip(serial, parallel, strict=True):
         assert own_bits(gpu, one) == own_bits(gpu, other)
 
 
-def test_call_allocates_nothing(gpu):
-    inputs = draw(gpu)
-    pool, idx = filled(gpu, inputs), every_slot(gpu)
-    kda.flush_inplace(pool, idx, inputs["q0"])
+def test_call_allocates_nothing(gate, gpu):
+    inputs = draw(gate, gpu)
+    pool, idx = filled(gate, gpu, inputs), every_slot(gpu)
+    gate.op.flush_inplace(pool, idx, inputs["q0"])
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated(), torch.cuda.mem_get_info()[0]
     for _ in range(100):
-        kda.flush_inplace(pool, idx, inputs["q0"])
+        gate.op.flush_inplace(pool, idx, inputs["q0"])
     torch.cuda.synchronize()
     assert (torch.cuda.memory_allocated(), torch.cuda.mem_get_info()[0]) == before
 
 
-def test_devices_agree_with_the_cpu_in_all_but_last_bits(gpu):
+def test_devices_agree_with_the_cpu_in_all_but_last_bits(gate, gpu):
     """The same inputs on host and device: decoded states that differ far less than either from the exact one."""
     import reference
 
     cpu = make_library("torch-cpu")
-    inputs = draw(cpu)
-    on_device = kda.run(**{name: tensor.to(gpu.device) for name, tensor in inputs.items()})
+    inputs = draw(gate, cpu)
+    on_device = gate.op.run(**{name: tensor.to(gpu.device) for name, tensor in inputs.items()})
     states = [
         reference.decode(torch, [tensor.cpu().double() for tensor in result])
-        for result in (kda.run(**inputs), on_device)
+        for result in (gate.op.run(**inputs), on_device)
     ]
     size = abs(states[0]).mean((-1, -2))
     assert (abs(states[0] - states[1]).mean((-1, -2)) <= 1e-2 * size).all()
 
 
-def test_wrong_device_is_refused(gpu):
-    inputs = draw(gpu)
-    pool, idx = filled(gpu, inputs), every_slot(gpu)
+def test_wrong_device_is_refused(gate, gpu):
+    inputs = draw(gate, gpu)
+    pool, idx = filled(gate, gpu, inputs), every_slot(gpu)
     with pytest.raises(ValueError, match=r"tensor 'idx': expected int32 .* on cuda:0, got device cpu"):
-        kda.flush_inplace(pool, idx.cpu(), inputs["q0"])
+        gate.op.flush_inplace(pool, idx.cpu(), inputs["q0"])
     with pytest.raises(ValueError, match=r"tensor 'q0': expected float32 .* on cuda:0, got device cpu"):
-        kda.flush_inplace(pool, idx, inputs["q0"].cpu())
+        gate.op.flush_inplace(pool, idx, inputs["q0"].cpu())
 
 
-def test_out_of_memory_is_a_memory_error_and_passes(gpu):
+def test_out_of_memory_is_a_memory_error_and_passes(gate, gpu):
     with pytest.raises(MemoryError):
-        make_pool(gpu, 2**20)
-    inputs = draw(gpu)
-    kda.flush_inplace(filled(gpu, inputs), every_slot(gpu), inputs["q0"])
+        gate.pool(gpu, 2**20)
+    inputs = draw(gate, gpu)
+    gate.op.flush_inplace(filled(gate, gpu, inputs), every_slot(gpu), inputs["q0"])
     torch.cuda.synchronize()
 
 
-def test_second_device():
+def test_second_device(gate):
     need_gpu(2)
     second = TorchLibrary("cuda:1")
-    inputs = draw(second)
-    expected = bits(second, kda.run(**inputs))
-    pool, idx = filled(second, inputs), every_slot(second)
-    kda.flush_inplace(pool, idx, inputs["q0"])
+    inputs = draw(gate, second)
+    expected = bits(second, gate.op.run(**inputs))
+    pool, idx = filled(gate, second, inputs), every_slot(second)
+    gate.op.flush_inplace(pool, idx, inputs["q0"])
     assert torch.cuda.current_device() == 0
     assert bits(second, checkpoint(pool, slice(1, None))) == expected
     with pytest.raises(ValueError, match=r"tensor 'q0': .* on cuda:1, got device cuda:0"):
-        kda.flush_inplace(pool, idx, inputs["q0"].to("cuda:0"))
+        gate.op.flush_inplace(pool, idx, inputs["q0"].to("cuda:0"))

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import tvm_ffi
 from conftest import make_library, need
-from families import FAMILIES, INPUTS
-from leapquant import kda
+from gates import gates_and
 from leapquant._arrays import torch
 from libraries import NumpyLibrary
-from slots import bits, checkpoint, fill, make_pool
+from slots import bits, checkpoint, fill
 
 
 class Foreign:
@@ -59,25 +58,25 @@ class DLTensor(ctypes.Structure):
 
 
 @pytest.fixture
-def inputs(numpy_library):
-    return FAMILIES["structured"](numpy_library, 2, 4, 4)
+def inputs(gate, numpy_library):
+    return gate.draw(numpy_library, 2, 4, 4)
 
 
 @pytest.fixture
-def expected(inputs):
-    return [tensor.tobytes() for tensor in kda.run(**inputs)]
+def expected(gate, inputs):
+    return [tensor.tobytes() for tensor in gate.op.run(**inputs)]
 
 
 def exported(array):
     return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 
 
-def run_with(inputs, **changed):
-    return [np.asarray(tensor).tobytes() for tensor in kda.run(**{**inputs, **changed})]
+def run_with(gate, inputs, **changed):
+    return [np.asarray(tensor).tobytes() for tensor in gate.op.run(**{**inputs, **changed})]
 
 
-def test_every_input_foreign(inputs, expected):
-    result = kda.run(**{name: Foreign(exported(array)) for name, array in inputs.items()})
+def test_every_input_foreign(gate, inputs, expected):
+    result = gate.op.run(**{name: Foreign(exported(array)) for name, array in inputs.items()})
     assert [tensor.tobytes() for tensor in result] == expected
 
 
@@ -99,61 +98,61 @@ def without_strides(array):
     return Exporter(array, drop_strides)
 
 
-@pytest.mark.parametrize("name", INPUTS)
-def test_no_strides_means_contiguous(inputs, expected, name):
-    assert run_with(inputs, **{name: without_strides(exported(inputs[name]))}) == expected
+@pytest.mark.parametrize(("gate", "name"), gates_and())
+def test_no_strides_means_contiguous(gate, inputs, expected, name):
+    assert run_with(gate, inputs, **{name: without_strides(exported(inputs[name]))}) == expected
 
 
-@pytest.mark.parametrize("name", INPUTS)
-def test_byte_offset_counts(inputs, expected, name):
+@pytest.mark.parametrize(("gate", "name"), gates_and())
+def test_byte_offset_counts(gate, inputs, expected, name):
     array = exported(inputs[name])
-    assert run_with(inputs, **{name: moved_start(array)}) == expected
-    assert run_with(inputs, **{name: Foreign(np.concatenate([array[:1], array])[1:])}) == expected
+    assert run_with(gate, inputs, **{name: moved_start(array)}) == expected
+    assert run_with(gate, inputs, **{name: Foreign(np.concatenate([array[:1], array])[1:])}) == expected
 
 
 @pytest.mark.parametrize("export", [Foreign, moved_start, without_strides])
-def test_pools_take_foreign_indices_and_bases(numpy_library, inputs, expected, export):
-    pool = make_pool(numpy_library, 3, num_heads=4)
+def test_pools_take_foreign_indices_and_bases(gate, numpy_library, inputs, expected, export):
+    pool = gate.pool(numpy_library, 3, num_heads=4)
     fill(pool, slice(1, None), inputs)
     idx = np.array([2, 1], np.int32)
     pool.check_indices(export(idx))
-    kda.flush_inplace(pool, export(idx), export(inputs["q0"]))
+    gate.op.flush_inplace(pool, export(idx), export(inputs["q0"]))
     assert bits(numpy_library, checkpoint(pool, slice(1, None))) == expected
 
 
-def test_jax_arrays(inputs, expected):
+def test_jax_arrays(gate, inputs, expected):
     need(find_spec("jax"), "JAX", "LQ_REQUIRE_JAX")
     import jax
 
     jax.config.update("jax_platforms", "cpu")
     arrays = {name: jax.numpy.asarray(array) for name, array in inputs.items()}
     assert arrays["kbuf"].dtype.name == "bfloat16"
-    assert run_with(inputs, **arrays) == expected
+    assert run_with(gate, inputs, **arrays) == expected
 
 
-def test_cupy_arrays():
+def test_cupy_arrays(gate):
     """Of another library's device arrays the stream is unknown; PyTorch takes them over, and orders them."""
     library = make_library("torch-cuda")
     need(find_spec("cupy"), "CuPy", "LQ_REQUIRE_CUPY")
     import cupy
 
-    inputs = FAMILIES["structured"](library, 2, 4, 4)
-    pool = make_pool(library, 3, num_heads=4)
+    inputs = gate.draw(library, 2, 4, 4)
+    pool = gate.pool(library, 3, num_heads=4)
     fill(pool, slice(1, None), inputs)
     idx, q0 = cupy.asarray([2, 1], cupy.int32), cupy.asarray(inputs["q0"])
     with pytest.raises(TypeError, match=r"tensor 'idx': on a device, .*torch.from_dlpack"):
-        kda.flush_inplace(pool, idx, q0)
-    kda.flush_inplace(pool, torch.from_dlpack(idx), torch.from_dlpack(q0))
-    assert bits(library, checkpoint(pool, slice(1, None))) == bits(library, kda.run(**inputs))
+        gate.op.flush_inplace(pool, idx, q0)
+    gate.op.flush_inplace(pool, torch.from_dlpack(idx), torch.from_dlpack(q0))
+    assert bits(library, checkpoint(pool, slice(1, None))) == bits(library, gate.op.run(**inputs))
 
 
-def test_strides_further_in_are_refused(inputs):
+def test_strides_further_in_are_refused(gate, inputs):
     wide = np.stack([inputs["kbuf"].view(np.uint16)] * 2, -1)[..., 0]
     with pytest.raises(ValueError, match=r"tensor 'kbuf': .* must be contiguous"):
-        run_with(inputs, kbuf=Foreign(wide))
+        run_with(gate, inputs, kbuf=Foreign(wide))
 
 
-def test_consumed_capsule(inputs):
+def test_consumed_capsule(gate, inputs):
     class Spent(Foreign):
         def __dlpack__(self, **options):
             capsule = super().__dlpack__()
@@ -161,18 +160,18 @@ def test_consumed_capsule(inputs):
             return capsule
 
     with pytest.raises(ValueError, match="consumed once"):
-        run_with(inputs, w=Spent(inputs["w"]))
-    pool = make_pool(NumpyLibrary(), 2, num_heads=4)
+        run_with(gate, inputs, w=Spent(inputs["w"]))
+    pool = gate.pool(NumpyLibrary(), 2, num_heads=4)
     with pytest.raises(ValueError, match="consumed once"):
-        kda.flush_inplace(pool, Spent(np.ones(1, np.int32)), inputs["q0"])
+        gate.op.flush_inplace(pool, Spent(np.ones(1, np.int32)), inputs["q0"])
 
 
-def test_bare_capsule_is_no_array(inputs):
+def test_bare_capsule_is_no_array(gate, inputs):
     with pytest.raises(TypeError, match="tensor 'w': expected an array, got PyCapsule"):
-        run_with(inputs, w=inputs["w"].__dlpack__())
+        run_with(gate, inputs, w=inputs["w"].__dlpack__())
 
 
-def test_vector_dtypes_and_foreign_devices_are_refused(inputs):
+def test_vector_dtypes_and_foreign_devices_are_refused(gate, inputs):
     def two_lanes(tensor):
         tensor.lanes = 2
 
@@ -183,23 +182,23 @@ def test_vector_dtypes_and_foreign_devices_are_refused(inputs):
         tensor.device_type = 7
 
     with pytest.raises(TypeError, match="tensor 'w': expected int8"):
-        run_with(inputs, w=Exporter(inputs["w"], two_lanes))
+        run_with(gate, inputs, w=Exporter(inputs["w"], two_lanes))
     for change in (on_gpu, on_vulkan):
         with pytest.raises(TypeError, match="tensor 'w': on a device, expected a PyTorch tensor"):
-            run_with(inputs, w=Exporter(inputs["w"], change))
+            run_with(gate, inputs, w=Exporter(inputs["w"], change))
 
 
-def test_readonly_arrays(inputs, expected):
+def test_readonly_arrays(gate, inputs, expected):
     for array in inputs.values():
         array.setflags(write=False)
-    assert run_with(inputs) == expected
+    assert run_with(gate, inputs) == expected
 
 
-def test_foreign_byte_order(inputs):
+def test_foreign_byte_order(gate, inputs):
     with pytest.raises(TypeError, match="tensor 'w': expected native byte order"):
-        run_with(inputs, w=inputs["w"].astype(">f4"))
+        run_with(gate, inputs, w=inputs["w"].astype(">f4"))
 
 
-def test_bit_patterns_stand_for_bfloat16(inputs, expected):
+def test_bit_patterns_stand_for_bfloat16(gate, inputs, expected):
     patterns = {name: inputs[name].view(np.uint16) for name in ("kbuf", "ubuf")}
-    assert run_with(inputs, **patterns) == expected
+    assert run_with(gate, inputs, **patterns) == expected

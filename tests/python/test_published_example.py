@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two code blocks that callers of the published package were given, run as they stand."""
+"""The two code blocks that callers of the published package were given, run as they stand; and the same for GDN."""
 
 import os
 from importlib.util import find_spec
@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from conftest import make_library, need
+from families import CHECKPOINT
 from leapquant._arrays import torch
+from slots import checkpoint, is_reset
 
 LOAD = {
     "cuda": """
@@ -53,35 +55,44 @@ idx = torch.arange(1, B + 1, dtype=torch.int32, device="cuda")
 op.flush_inplace(pool, idx, q0)       # checkpoint stays in pool; returns None
 """
 
-CHECKPOINT = ("codes", "s_k", "s_v", "u", "q")
+DIFFERENCES = {
+    "kda": {},
+    "gdn": {
+        "gbuf = torch.ones_like(kbuf, dtype=torch.float16)\n": "",
+        'pcum = torch.zeros(B, H, K, device="cuda")': 'p = torch.rand(B, H, device="cuda")',
+        "ubuf, gbuf, w, pcum, q0": "ubuf, w, p, q0",
+        "pool.gbuf[sl] = gbuf\n": "",
+        "pool.pcum[sl] = pcum": "pool.p[sl] = p[..., None]",
+    },
+}
 
 
-def execute(code, device, names):
-    exec(compile(code.replace('"cuda"', f'"{device}"'), "<published example>", "exec"), names)
+def code(gate):
+    text = RUN + POOL
+    for published, ours in DIFFERENCES[gate.name].items():
+        assert published in text
+        text = text.replace(published, ours)
+    return text
 
 
-def check(names):
+def execute(gate, op, device):
+    names = {"torch": torch, "op": op}
+    exec(compile(code(gate).replace('"cuda"', f'"{device}"'), "<published example>", "exec"), names)
     new, pool, sl = [names[f"new_{name}"] for name in CHECKPOINT], names["pool"], names["sl"]
-    in_pool = (pool.codes[sl], pool.s_k[sl], pool.s_v[sl], pool.uq[sl, :, :, :128], pool.uq[sl, :, :, 128:])
-    assert all(torch.equal(a, b) for a, b in zip(new, in_pool, strict=True))
-    assert (pool.w == 0).all() and (pool.gbuf == 1).all() and (pool.pcum == 0).all()
+    assert all(torch.equal(a, b) for a, b in zip(new, checkpoint(pool, sl), strict=True))
+    assert is_reset(pool, slice(None))
     assert (pool.hcnt[sl] == 16).all() and (pool.hcnt[0] == 0).all()
     assert new[0].any() and pool.errors() == {}
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_runs_from_the_package(device):
+def test_runs_from_the_package(gate, device):
     make_library(f"torch-{device}")
-    from leapquant import kda
-
-    names = {"torch": torch, "op": kda}
-    execute(RUN, device, names)
-    execute(POOL, device, names)
-    check(names)
+    execute(gate, gate.op, device)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_runs_from_the_kernel_hub(device, monkeypatch):
+def test_runs_from_the_kernel_hub(gate, device, monkeypatch):
     """With the folder that the component `hub` was installed to, LQ_TEST_HUB, in the place of a download."""
     make_library(f"torch-{device}")
     hub = Path(os.environ.get("LQ_TEST_HUB", "/nowhere"))
@@ -89,7 +100,5 @@ def test_runs_from_the_kernel_hub(device, monkeypatch):
     need(list(hub.glob(f"build/*-{'cpu' if device == 'cpu' else 'cu[0-9]'}*")), f"{device} variant", "LQ_REQUIRE_HUB")
     monkeypatch.setenv("LOCAL_KERNELS", f"humanfia-lab/leapquant={hub}")
     names = {}
-    exec(LOAD[device], names)
-    execute(RUN, device, names)
-    execute(POOL, device, names)
-    check(names)
+    exec(LOAD[device].replace(".kda", f".{gate.name}"), names)
+    execute(gate, names["op"], device)

@@ -4,66 +4,68 @@
 import numpy as np
 import pytest
 from conftest import make_library
-from families import FAMILIES, INPUTS
-from leapquant import kda
+from families import CHECKPOINT
+from gates import GDN, gates_and
+from leapquant import gdn
 from leapquant._arrays import torch
 from libraries import NumpyLibrary
 
-PROGRAM_TENSORS = INPUTS[:-1]
+from judge import judge
 
 
-def draw(library, batch=2, heads=4, rank=4):
-    return FAMILIES["structured"](library, batch, heads, rank)
+def draw(gate, library, batch=2, heads=4, rank=4):
+    return gate.draw(library, batch, heads, rank)
 
 
 def bits(library, checkpoint):
     return [library.bits(tensor) for tensor in checkpoint]
 
 
-def test_inputs_stay(library):
-    inputs = draw(library)
+def test_inputs_stay(gate, library):
+    inputs = draw(gate, library)
     before = {name: library.bits(array) for name, array in inputs.items()}
-    result = kda.run(**inputs)
+    result = gate.op.run(**inputs)
     assert {name: library.bits(array) for name, array in inputs.items()} == before
-    assert [tuple(t.shape) for t in result] == [tuple(inputs[name].shape) for name in INPUTS[:5]]
-    assert result._fields == INPUTS[:5]
+    assert [tuple(t.shape) for t in result] == [tuple(inputs[name].shape) for name in CHECKPOINT]
+    assert result._fields == CHECKPOINT
 
 
-def test_libraries_agree_on_the_cpu():
-    inputs = draw(NumpyLibrary())
+def test_libraries_agree_on_the_cpu(gate):
+    inputs = draw(gate, NumpyLibrary())
     library = make_library("torch-cpu")
-    tensors = {name: library.from_numpy(np.asarray(a, np.float32)) for name, a in inputs.items()}
-    dtypes = ("int8", "float32", "float32", "float16", "float16", "bfloat16", "bfloat16", "float16")
-    tensors |= {name: library.cast(tensors[name], dtype) for name, dtype in zip(INPUTS, dtypes, strict=False)}
-    assert bits(NumpyLibrary(), kda.run(**inputs)) == bits(library, kda.run(**tensors))
+    tensors = {
+        name: library.cast(library.from_numpy(np.asarray(array, np.float32)), array.dtype.name)
+        for name, array in inputs.items()
+    }
+    assert bits(NumpyLibrary(), gate.op.run(**inputs)) == bits(library, gate.op.run(**tensors))
 
 
-def test_libraries_mix_on_the_cpu():
+def test_libraries_mix_on_the_cpu(gate):
     """Results are of the library of `codes`."""
     library = make_library("torch-cpu")
-    inputs = draw(library)
-    expected = bits(library, kda.run(**inputs))
+    inputs = draw(gate, library)
+    expected = bits(library, gate.op.run(**inputs))
     names = ("codes", "s_v", "u", "w", "q0")
-    mixed = kda.run(**{**inputs, **{name: inputs[name].numpy() for name in names}})
+    mixed = gate.op.run(**{**inputs, **{name: inputs[name].numpy() for name in names}})
     assert bits(NumpyLibrary(), mixed) == expected
-    mixed = kda.run(**{**inputs, **{name: inputs[name].numpy() for name in names[1:]}})
+    mixed = gate.op.run(**{**inputs, **{name: inputs[name].numpy() for name in names[1:]}})
     assert bits(library, mixed) == expected
 
 
 @pytest.mark.parametrize("rank", [1, 2, 4, 8])
 @pytest.mark.parametrize("heads", [1, 12])
-def test_a_program_depends_on_itself_alone(library, heads, rank):
-    inputs = draw(library, batch=3, heads=heads, rank=rank)
-    whole = kda.run(**inputs)
-    alone = kda.run(**{name: a if name == "q0" else a[2:3] for name, a in inputs.items()})
+def test_a_program_depends_on_itself_alone(gate, library, heads, rank):
+    inputs = draw(gate, library, batch=3, heads=heads, rank=rank)
+    whole = gate.op.run(**inputs)
+    alone = gate.op.run(**{name: a if name == "q0" else a[2:3] for name, a in inputs.items()})
     assert bits(library, alone) == bits(library, [tensor[2:3] for tensor in whole])
 
 
-@pytest.mark.parametrize("name", PROGRAM_TENSORS)
-def test_any_strides(library, name):
+@pytest.mark.parametrize(("gate", "name"), gates_and(but="q0"))
+def test_any_strides(gate, library, name):
     """Views into something larger, and copies in another order of dimensions: the bits of the plain call."""
-    inputs = draw(library)
-    expected = bits(library, kda.run(**inputs))
+    inputs = draw(gate, library)
+    expected = bits(library, gate.op.run(**inputs))
     array, xp = inputs[name], library.xp
     base = xp.concatenate([xp.ones_like(array[:1]), array], 0)
     wide = xp.stack([array, xp.ones_like(array)], 2)
@@ -71,118 +73,147 @@ def test_any_strides(library, name):
     every_other = xp.stack([array, array], -1)[..., 0]
     backwards = xp.flip(xp.flip(array, (0,)), (0,))
     for view in (base[1:], wide[:, :, 0], swapped, every_other, backwards):
-        assert bits(library, kda.run(**{**inputs, name: view})) == expected
+        assert bits(library, gate.op.run(**{**inputs, name: view})) == expected
 
 
-def test_strided_start_basis(library):
-    inputs = draw(library)
-    expected = bits(library, kda.run(**inputs))
+def test_strided_start_basis(gate, library):
+    inputs = draw(gate, library)
+    expected = bits(library, gate.op.run(**inputs))
     wide = library.xp.stack([inputs["q0"], inputs["q0"]], -1)[..., 0]
-    assert bits(library, kda.run(**{**inputs, "q0": wide})) == expected
+    assert bits(library, gate.op.run(**{**inputs, "q0": wide})) == expected
 
 
-@pytest.mark.parametrize("name", INPUTS)
-def test_wrong_shapes_are_refused_by_name(library, name):
-    inputs = draw(library)
+@pytest.mark.parametrize(("gate", "name"), gates_and())
+def test_wrong_shapes_are_refused_by_name(gate, library, name):
+    inputs = draw(gate, library)
     array = inputs[name]
     for wrong in (array[..., :-1], array[None], array[0], array[:0]):
         with pytest.raises(ValueError, match=r"tensor '|supports|geometry|heads"):
-            kda.run(**{**inputs, name: wrong})
+            gate.op.run(**{**inputs, name: wrong})
 
 
-@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize(("gate", "name"), gates_and())
 @pytest.mark.parametrize("dtype", ["float64", "int64", "bool", "float32", "int8", "float16"])
-def test_wrong_dtypes_are_refused_by_name(library, name, dtype):
-    inputs = draw(library, batch=1)
+def test_wrong_dtypes_are_refused_by_name(gate, library, name, dtype):
+    inputs = draw(gate, library, batch=1)
     wrong = library.cast(inputs[name], dtype)
     if wrong.dtype == inputs[name].dtype:
         return
     with pytest.raises((TypeError, ValueError), match=f"'{name}'"):
-        kda.run(**{**inputs, name: wrong})
+        gate.op.run(**{**inputs, name: wrong})
 
 
 @pytest.mark.parametrize("value", [None, 1.0, [1, 2], "text", object()])
-def test_what_is_no_array_is_a_type_error(library, value):
-    inputs = draw(library, batch=1)
-    for name in INPUTS:
+def test_what_is_no_array_is_a_type_error(gate, library, value):
+    inputs = draw(gate, library, batch=1)
+    for name in gate.inputs:
         with pytest.raises(TypeError, match=f"tensor '{name}': expected an array"):
-            kda.run(**{**inputs, name: value})
+            gate.op.run(**{**inputs, name: value})
 
 
-def test_batch_of_nothing(library):
-    inputs = {name: a if name == "q0" else a[:0] for name, a in draw(library).items()}
+def test_batch_of_nothing(gate, library):
+    inputs = {name: a if name == "q0" else a[:0] for name, a in draw(gate, library).items()}
     with pytest.raises(ValueError, match=r"tensor 'codes': expected a batch between 1 and .*, got 0"):
-        kda.run(**inputs)
+        gate.op.run(**inputs)
 
 
-def test_foreign_geometry(library):
-    inputs = draw(library, rank=4)
+def test_foreign_geometry(gate, library):
+    inputs = draw(gate, library, rank=4)
     inputs["u"], inputs["q"], inputs["q0"] = inputs["u"][:, :, :3], inputs["q"][:, :, :3], inputs["q0"][:, :3]
     with pytest.raises(ValueError, match="supports rank 1, 2, 4, 8, got 3"):
-        kda.run(**inputs)
+        gate.op.run(**inputs)
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong"),
-    [
-        ("codes", lambda a: a[..., :64, :]),  # V
-        ("kbuf", lambda a: a[:, :, :8]),  # L
-        ("gbuf", lambda a: a[..., :64]),  # K
-        ("w", lambda a: a[:, :2]),  # H
-        ("q", lambda a: a[:, :, :2]),  # R
-        ("pcum", lambda a: a[:1]),  # B
-        ("q0", lambda a: a[:, :2]),
-    ],
-)
-def test_tensors_of_another_geometry_are_refused(library, name, wrong):
-    inputs = draw(library)
+OTHER_GEOMETRIES = {
+    "codes": lambda a: a[..., :64, :],  # V
+    "kbuf": lambda a: a[:, :, :8],  # L
+    "gbuf": lambda a: a[..., :64],  # K
+    "w": lambda a: a[:, :2],  # H
+    "q": lambda a: a[:, :, :2],  # R
+    "pcum": lambda a: a[:1],  # B
+    "p": lambda a: a[:1],  # B
+    "q0": lambda a: a[:, :2],
+}
+
+
+@pytest.mark.parametrize(("gate", "name"), gates_and(*OTHER_GEOMETRIES))
+def test_tensors_of_another_geometry_are_refused(gate, library, name):
+    inputs = draw(gate, library)
     with pytest.raises(ValueError, match=rf"tensor '{name}': expected .* got"):
-        kda.run(**{**inputs, name: wrong(inputs[name])})
+        gate.op.run(**{**inputs, name: OTHER_GEOMETRIES[name](inputs[name])})
 
 
-def test_nonfinite_values(library):
-    inputs = draw(library)
-    clean = kda.run(**inputs)
-    inputs["pcum"][1, 2, 5] = float("nan")
-    with pytest.raises(ValueError, match="tensor 'pcum': expected finite values, got nan at batch 1, head 2"):
-        kda.run(**inputs, check_finite=True)
-    result = kda.run(**inputs)
+def test_p_as_pools_have_it(library):
+    """[B, H, 1], the published shape there; strided too. A longer dimension is none."""
+    inputs = draw(GDN, library)
+    expected = bits(library, gdn.run(**inputs))
+    wide = library.xp.stack([inputs["p"], inputs["p"]], -1)
+    for p in (inputs["p"][..., None], wide[..., :1], wide[..., 0]):
+        assert bits(library, gdn.run(**{**inputs, "p": p})) == expected
+    for wrong in (wide, wide[..., :0], inputs["p"][..., None, None]):
+        with pytest.raises(ValueError, match=r"tensor 'p': expected float32 \[2, 4\]"):
+            gdn.run(**{**inputs, "p": wrong})
+
+
+def test_arguments_in_the_published_order(gate, library):
+    inputs = draw(gate, library)
+    by_position = gate.op.run(*(inputs[name] for name in gate.inputs))
+    assert bits(library, by_position) == bits(library, gate.op.run(**inputs))
+
+
+@pytest.mark.parametrize("p", [0.0, 2e-41, 1.0])
+def test_any_decay_is_an_ordinary_value(library, p):
+    """A state that the window leaves alone is p times the checkpoint's."""
+    inputs = draw(GDN, library)
+    inputs["w"][:], inputs["p"][:] = 0, p
+    figures = judge(library, inputs, gdn.run(**inputs))
+    assert figures.finite and figures.strict_use <= 1
+
+
+def test_nonfinite_values(gate, library):
+    inputs = draw(gate, library)
+    clean = gate.op.run(**inputs)
+    decay = gate.inputs[-2]
+    inputs[decay][1, 2] = float("nan")
+    with pytest.raises(ValueError, match=f"tensor '{decay}': expected finite values, got nan at batch 1, head 2"):
+        gate.op.run(**inputs, check_finite=True)
+    result = gate.op.run(**inputs)
     for tensor, other in zip(result, clean, strict=True):
         assert library.bits(tensor[0]) == library.bits(other[0])
         assert library.bits(tensor[1, 3]) == library.bits(other[1, 3])
 
 
-def test_lazy_negation(torch_library):
-    inputs = draw(torch_library)
-    expected = bits(torch_library, kda.run(**{**inputs, "q0": -inputs["q0"]}))
-    assert bits(torch_library, kda.run(**{**inputs, "q0": torch._neg_view(inputs["q0"])})) == expected
+def test_lazy_negation(gate, torch_library):
+    inputs = draw(gate, torch_library)
+    expected = bits(torch_library, gate.op.run(**{**inputs, "q0": -inputs["q0"]}))
+    assert bits(torch_library, gate.op.run(**{**inputs, "q0": torch._neg_view(inputs["q0"])})) == expected
 
 
-def test_gradients_are_ignored(torch_library):
-    inputs = draw(torch_library)
-    expected = bits(torch_library, kda.run(**inputs))
-    result = kda.run(**{**inputs, "q0": inputs["q0"].requires_grad_()})
+def test_gradients_are_ignored(gate, torch_library):
+    inputs = draw(gate, torch_library)
+    expected = bits(torch_library, gate.op.run(**inputs))
+    result = gate.op.run(**{**inputs, "q0": inputs["q0"].requires_grad_()})
     assert bits(torch_library, result) == expected
     assert not result.s_k.requires_grad
 
 
-def test_sparse_and_meta_tensors_are_refused(torch_library):
-    inputs = draw(torch_library)
+def test_sparse_and_meta_tensors_are_refused(gate, torch_library):
+    inputs = draw(gate, torch_library)
     for wrong in (inputs["q0"].to_sparse(), inputs["q0"].to("meta")):
         with pytest.raises(TypeError, match="tensor 'q0': expected a strided tensor on cpu or cuda"):
-            kda.run(**{**inputs, "q0": wrong})
+            gate.op.run(**{**inputs, "q0": wrong})
 
 
-def test_mixed_devices(cuda_library):
-    inputs = draw(cuda_library)
-    for name in INPUTS:
+def test_mixed_devices(gate, cuda_library):
+    inputs = draw(gate, cuda_library)
+    for name in gate.inputs:
         with pytest.raises(ValueError, match=r"on (cuda:0|cpu), got device (cpu|cuda:0)"):
-            kda.run(**{**inputs, name: inputs[name].cpu()})
+            gate.op.run(**{**inputs, name: inputs[name].cpu()})
 
 
-def test_misaligned_tensor_is_right_or_refused(cuda_library):
-    inputs = draw(cuda_library)
+def test_misaligned_tensor_is_right_or_refused(gate, cuda_library):
+    inputs = draw(gate, cuda_library)
     flat = torch.empty(inputs["kbuf"].numel() + 1, dtype=torch.bfloat16, device="cuda")
     shifted = flat[1:].view_as(inputs["kbuf"]).copy_(inputs["kbuf"])
     with pytest.raises(ValueError, match="'kbuf' at a multiple of 16 bytes"):
-        kda.run(**{**inputs, "kbuf": shifted})
+        gate.op.run(**{**inputs, "kbuf": shifted})

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps, and what is done to slots: wired to the right tensors, with the library's refusals. On host memory, where
-these operations are so far."""
+"""Steps: wired to the right tensors, with the library's refusals. On host memory, where they are so far."""
 
 import numpy as np
 import pytest
 import reference
 from conftest import make_library
 from families import STEP_INPUTS, WINDOW, draw_step
+from gates import KDA
 from leapquant import kda
 from leapquant._arrays import torch
-from slots import OWN_BYTES, bits, checkpoint, fill, make_pool, own_bits, window
+from slots import OWN_BYTES, bits, checkpoint, fill, own_bits, window
 
 SLOTS, HEADS = 5, 9
 TOKEN = ("a", "b", "A_log", "dt_bias")
@@ -29,7 +29,7 @@ def indices(library, *values):
 
 
 def filled(library, inputs, **options):
-    pool = make_pool(library, SLOTS, num_heads=HEADS, **options)
+    pool = KDA.pool(library, SLOTS, num_heads=HEADS, **options)
     fill(pool, slice(1, None), inputs)
     return pool
 
@@ -164,44 +164,6 @@ def test_step_and_flush_in_one_call(library):
     assert (one.w[2, ::2] == 0).all()
 
 
-def test_flush_now_takes_any_fill(library):
-    inputs, q0 = draw(library), start_basis(library)
-    inputs["h"] = library.xp.clip(inputs["h"], 1, WINDOW)
-    inputs["w"][..., 0] = 1
-    pool = filled(library, inputs)
-    untouched = bits(library, checkpoint(pool, 2))
-    kda.flush_now(pool, indices(library, 1, 3, 4), q0)
-    flushed = {name: inputs[name] for name in STEP_INPUTS[:10]}
-    expected = kda.run(**flushed, q0=q0)
-    for slot in (1, 3, 4):
-        assert bits(library, checkpoint(pool, slot)) == bits(library, [tensor[slot - 1] for tensor in expected])
-        assert (pool.hcnt[slot] == 0).all() and (pool.w[slot] == 0).all() and (pool.gbuf[slot] == 1).all()
-    assert bits(library, checkpoint(pool, 2)) == untouched
-
-
-@pytest.mark.parametrize("layout", ["padded", "compact"])
-def test_reset_slots_are_new_ones(library, layout):
-    pool, new = filled(library, draw(library), layout=layout), make_pool(library, SLOTS, num_heads=HEADS, layout=layout)
-    before = own_bits(library, pool)
-    kda.reset_slots(pool, indices(library, 0, -3))
-    assert own_bits(library, pool) == before
-    kda.reset_slots(pool, indices(library, 1, 2, 2, 3, 4, 0, 99))
-    assert own_bits(library, pool) == own_bits(library, new)
-    assert pool.errors() == {"index": 6}
-
-
-def test_copied_slots_have_the_same_bytes(library):
-    pool = filled(library, draw(library))
-    kda.copy_slots(pool, indices(library, 1, 1, 0), indices(library, 2, 4, 3))
-    for name in (*OWN_BYTES[1:], "codes", "s_k", "s_v", "uq"):
-        tensor = getattr(pool, name)
-        assert library.bits(tensor[2]) == library.bits(tensor[4]) == library.bits(tensor[1]), name
-        assert name == "w" or library.bits(tensor[3]) != library.bits(tensor[1]), name
-    for sources, targets in (((1, 2), (3, 3)), ((1, 2), (2, 3))):
-        with pytest.raises(ValueError, match="slot"):
-            kda.copy_slots(pool, indices(library, *sources), indices(library, *targets))
-
-
 def test_outputs_that_cannot_be_written_are_refused(library):
     inputs = draw(library)
     pool, o = filled(library, inputs), ones_like_output(library, inputs)
@@ -261,7 +223,7 @@ def test_opcheck_step(pytorch):
     torch.library.opcheck(torch.ops.leapquant.kda_step.default, (*(inputs[name] for name in STEP_INPUTS), None))
 
 
-@pytest.mark.parametrize("name", ["step_inplace", "step_flush_inplace", "flush_now", "reset_slots", "copy_slots"])
+@pytest.mark.parametrize("name", ["step_inplace", "step_flush_inplace"])
 def test_opcheck_in_place(pytorch, name):
     inputs = draw(pytorch)
     pool, idx, q0 = filled(pytorch, inputs), indices(pytorch, 1, 2, 3, 4), start_basis(pytorch)
@@ -269,12 +231,9 @@ def test_opcheck_in_place(pytorch, name):
     rest = {
         "step_inplace": (*token, -5.0),
         "step_flush_inplace": (*token, q0, None),
-        "flush_now": (idx, q0),
-        "reset_slots": (idx,),
-        "copy_slots": (idx[:2], idx[2:]),
     }[name]
     operation = getattr(torch.ops.leapquant, f"kda_{name}").default
-    torch.library.opcheck(operation, (*(getattr(pool, n) for n in OWN_BYTES), *rest, pool.rank, pool.layout))
+    torch.library.opcheck(operation, (*(getattr(pool, n) for n in OWN_BYTES["kda"]), *rest, pool.rank, pool.layout))
 
 
 def test_compiled_serving_loop(pytorch):

@@ -113,13 +113,15 @@ class WriteTables(unittest.TestCase):
         self.assertEqual(lines[6], "| 16 | 80.0 | 40.0 | 20.0 | 10.0 | 4.0x | 2.0x | 0.5000 |")
 
     def test_judged_families_show_their_largest_figures(self):
-        figures = {"library": "torch-cuda", "family": "random", "heads": 32}
+        figures = {"library": "torch-cuda", "gate": "kda", "family": "random", "heads": 32}
         small = {**figures, "batch": 16, "strict_ratio": 1.0, "strict_use": 0.9, "averaged_use": 0.8}
         large = {**figures, "batch": 32, "strict_ratio": 1.001, "strict_use": 0.7, "averaged_use": 0.6}
         others = [{**small, "batch": 2, "strict_use": 2.0}, {**small, "library": "numpy", "strict_use": 2.0}]
+        others.append({**small, "gate": "gdn", "strict_use": 0.5})
         lines = self.filled("python-judge-cuda", {**cuda_record(small, large, *others), "torch": "2"})
-        self.assertEqual(lines[6], "| random | 2 | 1536 | 1.0010 | 0.9000 | 0.8000 |")
-        self.assertEqual(lines[7], "<!-- end -->")
+        self.assertEqual(lines[6], "| kda | random | 2 | 1536 | 1.0010 | 0.9000 | 0.8000 |")
+        self.assertEqual(lines[7], "| gdn | random | 1 | 512 | 1.0000 | 0.5000 | 0.8000 |")
+        self.assertEqual(lines[8], "<!-- end -->")
 
     def test_step(self):
         limits = {"by_threads": [{"threads": 2, "memory_bytes_per_s": 3e9, "read_bytes_per_s": 4e9}]}

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls that kda and gdn share: past PyTorch's tracers, or by the operations that these know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _native
+from ._arrays import argument, is_traced, torch
+from ._flush import Checkpoint, call, flush
+from ._pool import PoolOfGate
+
+if torch is not None:
+    from . import _torch_ops
+
+    _Tensor, _is_compiling = torch.Tensor, torch.compiler.is_compiling
+else:
+    _Tensor, _is_compiling = None, bool
+
+
+def run(gate, inputs, check_finite):
+    """See kda.run."""
+    if is_traced(inputs[0]):
+        return Checkpoint(*_torch_ops.run[gate.name](*inputs, check_finite))
+    return flush(gate, inputs, check_finite)
+
+
+def flush_inplace(pool: PoolOfGate, idx: Any, q0: Any) -> None:
+    """Flush every program of the slots in `idx` whose counter equals L: new checkpoint over the old, window reset.
+
+    idx  int32 [n], contiguous, on the pool's device. Entries <= 0 mean "no sequence". An entry beyond the pool touches
+         nothing and shows in `pool.errors()`. n may be 0 or exceed the slots. A slot twice is the caller's error.
+    q0   float32 [V, R], contiguous, on the pool's device
+
+    The window is reset by w = 0 and, with KDA, gbuf = 1, pcum = 0, with GDN, p = 1; counters stay, and a counter of L
+    then means "flushed, empty". On CUDA the call enqueues on PyTorch's current stream of the pool's device, allocates
+    nothing, never waits, and can be captured in a graph; pool, idx and q0 must then outlive the graph.
+    """
+    if type(idx) is _Tensor is type(q0) and not (_is_compiling() or idx.is_neg() or q0.is_neg()):
+        # What engines call, and often: the general way below takes half a microsecond more.
+        try:
+            _native.flush_inplace(pool._native, idx, q0)
+        except RuntimeError:
+            # Where PyTorch would not export a tensor, its text does not say which.
+            argument("idx", idx), argument("q0", q0)
+            raise
+        return
+    if is_traced(idx):
+        _torch_ops.flush_inplace(pool, idx, q0)
+        return
+    call(_native.flush_inplace, pool._native, argument("idx", idx), argument("q0", q0))
+
+
+def flush_now(pool: PoolOfGate, idx: Any, q0: Any) -> None:
+    """Flush windows of any fill: every program of the slots in `idx` whose counter is from 1 to L gets a new
+    checkpoint, an empty window and counter 0. Entries from the counter on must be empty: weight 0 and, with KDA, gate
+    1. Otherwise as `flush_inplace`.
+    """
+    if is_traced(idx):
+        _torch_ops.flush_now(pool, idx, q0)
+        return
+    call(_native.flush_now, pool._native, argument("idx", idx), argument("q0", q0))
+
+
+def reset_slots(pool: PoolOfGate, idx: Any) -> None:
+    """Make the slots in `idx` what they are in a new pool: a zero state, an empty window, counters 0. Indices as in
+    `flush_inplace`; a slot may stand there twice.
+    """
+    if is_traced(idx):
+        _torch_ops.reset_slots(pool, idx)
+        return
+    call(_native.reset_slots, pool._native, argument("idx", idx))
+
+
+def copy_slots(pool: PoolOfGate, src: Any, dst: Any) -> None:
+    """Copy slot src[i] to slot dst[i], for all i: checkpoint, window and counters. For forks and prefix caches.
+
+    src, dst  int32 [n], contiguous, on the pool's device. Pairs with an index <= 0 are skipped, and those with one
+              beyond the pool, which shows in `pool.errors()`. A slot of `dst` stands there once, and nowhere in `src`:
+              on the CPU other lists are refused, elsewhere they are the caller's error.
+    """
+    if is_traced(src):
+        _torch_ops.copy_slots(pool, src, dst)
+        return
+    call(_native.copy_slots, pool._native, argument("src", src), argument("dst", dst))

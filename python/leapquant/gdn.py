@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gated DeltaNet: flush windows into new checkpoints.
+
+One decay a head where `leapquant.kda` has one a key channel; otherwise as there: arrays, shapes, errors, streams and
+what a backend may lack. H counts the value heads. Query and key heads, of which there may be fewer, matter to a step
+alone: in checkpoints and windows every value head has keys of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from . import _calls
+from ._calls import copy_slots, flush_inplace, flush_now, reset_slots
+from ._flush import Checkpoint
+from ._gates import GDN
+from ._pool import PoolOfGate
+
+__all__ = ["Checkpoint", "Pool", "copy_slots", "flush_inplace", "flush_now", "reset_slots", "run"]
+
+
+class Pool(PoolOfGate):
+    """Slots for sequences, as those of `leapquant.kda.Pool`.
+
+    num_slots, device, rank, layout, arrays  as there
+    num_heads                                H
+    num_key_heads                            query and key heads; divides H
+
+    Of the attributes, all views of memory that lives as long as any of them, the window's are
+
+    kbuf  bfloat16 [N, H, L, K]      ubuf  bfloat16 [N, H, L, V]  w     float32 [N, H, L]
+    p     float32  [N, H, 1]         hcnt  int32    [N, H]: entries in each window
+
+    and raw, codes, s_k, s_v, uq what they are there. A new slot is a valid zero state, with p = 1.
+    """
+
+    _gate = GDN
+    p: Any
+
+    def __init__(
+        self,
+        num_slots: int,
+        device: Any = None,
+        *,
+        num_heads: int = GDN.num_heads,
+        num_key_heads: int = GDN.num_key_heads,
+        rank: int = GDN.rank,
+        layout: Literal["padded", "compact"] = "padded",
+        arrays: Literal["torch", "numpy"] | None = None,
+    ) -> None:
+        super().__init__(num_slots, device, num_heads, num_key_heads, rank, layout, arrays)
+
+
+def run(
+    codes: Any,
+    s_k: Any,
+    s_v: Any,
+    u: Any,
+    q: Any,
+    kbuf: Any,
+    ubuf: Any,
+    w: Any,
+    p: Any,
+    q0: Any,
+    *,
+    check_finite: bool = False,
+) -> Checkpoint:
+    """Flush every program of a batch: checkpoint and window in, fresh checkpoint out, inputs untouched.
+
+    As `leapquant.kda.run`, but for what decays:
+
+    w   float32  [B, H, L]                weights, in [0, 1], decayed since their entries were appended
+    p   float32  [B, H] or [B, H, 1]      product of the gates since the checkpoint, in [0, 1]
+    """
+    return _calls.run(GDN, (codes, s_k, s_v, u, q, kbuf, ubuf, w, p, q0), check_finite)
