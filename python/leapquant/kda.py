@@ -5,8 +5,6 @@ Shapes: B sequences, H heads, V = K = 128, L = 16 entries a window, R the rank o
 the tensors mean. Arrays are PyTorch's, on the CPU or a CUDA device, or NumPy's; inputs may also be others that speak
 DLPack, on the CPU. bfloat16 in NumPy is `ml_dtypes.bfloat16` or uint16 bit patterns.
 
-A backend may lack an operation, and then refuses it by name: so far `cuda` has `run` and `flush_inplace` alone.
-
 Errors: ValueError for a wrong shape, dtype, stride, device or size, and for what a backend lacks; TypeError for what is
 no array, or has a dtype that the format doesn't know; MemoryError; RuntimeError for CUDA and for defects. Nothing was
 written when one is raised. The text names the tensor, what was expected and what came.

@@ -57,11 +57,6 @@ def library(request):
     return make_library(request.param)
 
 
-@pytest.fixture(params=["numpy", "torch-cpu"])
-def host_library(request):
-    return make_library(request.param)
-
-
 @pytest.fixture
 def numpy_library():
     return NumpyLibrary()

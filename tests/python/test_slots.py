@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done to whole slots, on host memory, where it is so far."""
+"""What is done to whole slots."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,6 @@ from families import WINDOW, partly_filled
 from slots import OWN_BYTES, bits, checkpoint, fill, is_reset, own_bits
 
 SLOTS, HEADS = 5, 9
-
-
-@pytest.fixture
-def library(host_library):
-    return host_library
 
 
 def draw(gate, library):

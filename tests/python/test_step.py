@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps: wired to the right tensors, with the library's refusals. On host memory, where they are so far."""
+"""Steps: wired to the right tensors, with the library's refusals."""
 
 import numpy as np
 import pytest
@@ -13,11 +13,6 @@ from slots import OWN_BYTES, bits, checkpoint, fill, own_bits, window
 
 SLOTS, HEADS = 5, 9
 TOKEN = ("a", "b", "A_log", "dt_bias")
-
-
-@pytest.fixture
-def library(host_library):
-    return host_library
 
 
 def draw(library):
@@ -93,8 +88,14 @@ def test_wrong_tensors_are_refused_by_name(library, name):
 
 
 def test_full_windows_are_refused(library):
+    """On the host by name; on a device, where nobody waits for the values, the program's results are NaN."""
     inputs = draw(library)
     inputs["h"][1, 2] = WINDOW
+    if library.device == "cuda":
+        unknown = library.xp.isnan(library.cast(kda.step(**inputs).o, "float32"))
+        assert unknown[1, 2].all()
+        assert unknown.sum() == 128
+        return
     with pytest.raises(ValueError, match="tensor 'h'"):
         kda.step(**inputs)
 
@@ -213,21 +214,16 @@ def test_libraries_agree():
 # ---- PyTorch's compilers ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def pytorch():
-    return make_library("torch-cpu")
-
-
-def test_opcheck_step(pytorch):
-    inputs = draw(pytorch)
+def test_opcheck_step(torch_library):
+    inputs = draw(torch_library)
     torch.library.opcheck(torch.ops.leapquant.kda_step.default, (*(inputs[name] for name in STEP_INPUTS), None))
 
 
 @pytest.mark.parametrize("name", ["step_inplace", "step_flush_inplace"])
-def test_opcheck_in_place(pytorch, name):
-    inputs = draw(pytorch)
-    pool, idx, q0 = filled(pytorch, inputs), indices(pytorch, 1, 2, 3, 4), start_basis(pytorch)
-    token = (idx, *arguments(pytorch, inputs, ones_like_output(pytorch, inputs)))
+def test_opcheck_in_place(torch_library, name):
+    inputs = draw(torch_library)
+    pool, idx, q0 = filled(torch_library, inputs), indices(torch_library, 1, 2, 3, 4), start_basis(torch_library)
+    token = (idx, *arguments(torch_library, inputs, ones_like_output(torch_library, inputs)))
     rest = {
         "step_inplace": (*token, -5.0),
         "step_flush_inplace": (*token, q0, None),
@@ -236,31 +232,31 @@ def test_opcheck_in_place(pytorch, name):
     torch.library.opcheck(operation, (*(getattr(pool, n) for n in OWN_BYTES["kda"]), *rest, pool.rank, pool.layout))
 
 
-def test_compiled_serving_loop(pytorch):
+def test_compiled_serving_loop(torch_library):
     """A step, a flush and what happens to slots, traced as one graph."""
-    inputs, q0 = draw(pytorch), start_basis(pytorch)
-    eager, traced = (filled(pytorch, inputs) for _ in range(2))
-    idx = indices(pytorch, 1, 2, 3, 4)
+    inputs, q0 = draw(torch_library), start_basis(torch_library)
+    eager, traced = (filled(torch_library, inputs) for _ in range(2))
+    idx = indices(torch_library, 1, 2, 3, 4)
 
     def serve(pool, o):
-        kda.step_inplace(pool, idx, *arguments(pytorch, inputs, o), lower_bound=-5.0)
-        kda.step_flush_inplace(pool, idx, *arguments(pytorch, inputs, o), q0)
+        kda.step_inplace(pool, idx, *arguments(torch_library, inputs, o), lower_bound=-5.0)
+        kda.step_flush_inplace(pool, idx, *arguments(torch_library, inputs, o), q0)
         kda.flush_now(pool, idx[:1], q0)
         kda.copy_slots(pool, idx[:1], idx[1:2])
         kda.reset_slots(pool, idx[2:3])
         token = kda.step(**inputs)
         return o + token.o
 
-    expected = serve(eager, ones_like_output(pytorch, inputs))
+    expected = serve(eager, ones_like_output(torch_library, inputs))
     compiled = torch.compile(serve, fullgraph=True, backend="aot_eager")
-    assert pytorch.bits(compiled(traced, ones_like_output(pytorch, inputs))) == pytorch.bits(expected)
-    assert own_bits(pytorch, traced) == own_bits(pytorch, eager)
+    assert torch_library.bits(compiled(traced, ones_like_output(torch_library, inputs))) == torch_library.bits(expected)
+    assert own_bits(torch_library, traced) == own_bits(torch_library, eager)
 
 
-def test_fake_step(pytorch):
+def test_fake_step(torch_library):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    inputs = draw(pytorch)
+    inputs = draw(torch_library)
     with FakeTensorMode() as mode:
         result = kda.step(**{name: mode.from_tensor(tensor) for name, tensor in inputs.items()})
     for fake, real in zip(result, kda.step(**inputs), strict=True):

@@ -5,7 +5,7 @@ import shutil
 from importlib.util import find_spec
 
 import pytest
-from conftest import make_library, need, need_torch
+from conftest import need, need_torch
 from leapquant._arrays import torch
 from slots import OWN_BYTES, bits, checkpoint, fill
 
@@ -46,10 +46,8 @@ def test_opcheck_flush_inplace(gate, torch_library):
 
 
 @pytest.mark.parametrize("name", ["flush_now", "reset_slots", "copy_slots"])
-def test_opcheck_slots(gate, name):
-    """On the CPU, where these are so far."""
-    library = make_library("torch-cpu")
-    pool, inputs, idx = filled(gate, library)
+def test_opcheck_slots(gate, torch_library, name):
+    pool, inputs, idx = filled(gate, torch_library)
     rest = {"flush_now": (idx, inputs["q0"]), "reset_slots": (idx,), "copy_slots": (idx[:1], idx[1:])}[name]
     torch.library.opcheck(operation(gate, name), op_arguments(gate, pool, *rest))
 
