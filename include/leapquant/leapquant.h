@@ -4,8 +4,8 @@
  *
  * LeapQuant keeps the recurrent state of a linear-attention layer as a quantized checkpoint plus a window of buffered
  * rank-1 updates. This interface steps: one token's output, and its entry for the window; and flushes windows into new
- * checkpoints, on tensors that the caller holds or in a pool of slots. docs/format.md describes the bytes and the
- * formulas; the step numbers below refer to it.
+ * checkpoints, on tensors that the caller holds or in a pool of slots, whose states can be imported, copied, exported
+ * and stepped ahead. docs/format.md describes the bytes and the formulas; the step numbers below refer to it.
  *
  * Conventions
  *  - Every function returns an lq_status and never throws, prints or aborts. On any status but LQ_OK nothing was
@@ -417,9 +417,9 @@ LQ_API lq_status lq_pool_draft(lq_pool* pool, const lq_tensor* idx, int32_t toke
  *                         other value; elsewhere nothing is appended, and it is recorded (LQ_ERROR_COUNTER).
  *   q0                    as in lq_flush_inplace.
  *
- * Between draft and commit the slots must stay as they are: where a counter is not what the draft met, nothing is
- * appended, and it is recorded (LQ_ERROR_COUNTER). So a draft is committed once. Allocates and synchronises as
- * lq_flush_inplace does. A backend without it refuses it (LQ_UNSUPPORTED), by name. */
+ * Between draft and commit the slots must stay as they are: where there are not as many occupied entries as the draft
+ * met, nothing is appended, and it is recorded (LQ_ERROR_COUNTER). So a draft is committed once. Allocates and
+ * synchronises as lq_flush_inplace does. A backend without it refuses it (LQ_UNSUPPORTED), by name. */
 LQ_API lq_status lq_pool_commit(lq_pool* pool, const lq_tensor* idx, int32_t tokens, const lq_tensor* scratch,
                                 const lq_tensor* accepted, const lq_tensor* q0, void* stream);
 

@@ -25,6 +25,12 @@ constexpr int64_t kSlots = 4;
 constexpr int64_t kHeads = 2;
 constexpr int64_t kElements = 128 * 128;
 constexpr int kOperations = 12;
+// The reference is slow under sanitizers.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kSequences = 4;
+#else
+constexpr int kSequences = 64;
+#endif
 
 template <class T>
 bool same_bytes(const std::vector<T>& a, const T* b) {
@@ -488,7 +494,7 @@ int64_t sequences(const BackendUnderTest& backend) {
   const std::vector<BackendUnderTest> all = backends_under_test();
   const auto best =
       std::find_if(all.begin(), all.end(), [&](const BackendUnderTest& other) { return other.name == backend.name; });
-  return text == nullptr || best->target != backend.target ? repetitions(64) : std::strtoll(text, nullptr, 10);
+  return text == nullptr || best->target != backend.target ? repetitions(kSequences) : std::strtoll(text, nullptr, 10);
 }
 
 TEST_P(LifeTest, RandomSequencesAgreeWithTheReferencesModel) {
