@@ -311,6 +311,7 @@ TABLES = {
     "drift": drift_table,
     "cuda-kda-flush": cuda_table,
     "cuda-kda-flush-geometries": geometries_table,
+    "cuda-gdn-flush": cuda_table,
     "python-compare-cpu": python_table,
     "python-compare-cuda": python_table,
     "python-judge-cuda": judge_table,
