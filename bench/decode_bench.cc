@@ -8,6 +8,7 @@
 #include "bench/flush_case.h"
 #include "bench/stopwatch.h"
 #include "judge/random.h"
+#include "judge/verify.h"
 #include "judge/verify_step.h"
 
 namespace leapquant::bench {
@@ -18,21 +19,10 @@ constexpr size_t kFewestCycles = 5;
 constexpr size_t kMostCycles = 60;
 constexpr uint64_t kSeed = 1;
 
-Geometry internal_geometry(const lq_geometry& geometry) {
-  return {.gate = static_cast<Gate>(geometry.gate),
-          .num_heads = geometry.num_heads,
-          .num_key_heads = geometry.num_key_heads,
-          .value_dim = geometry.value_dim,
-          .key_dim = geometry.key_dim,
-          .window = geometry.window,
-          .rank = geometry.rank,
-          .code_bits = geometry.code_bits};
-}
-
 // One token of every sequence: normal queries, keys and values, gates between 0.2 and 1.
 judge::StepInputs draw_tokens(const lq_geometry& geometry, int64_t batch) {
   judge::StepInputs inputs;
-  inputs.geometry = internal_geometry(geometry);
+  inputs.geometry = judge::internal_geometry(geometry);
   inputs.batch = batch;
   inputs.token = judge::TokenTensors(inputs.geometry, batch);
   judge::RandomStream stream({kSeed, 0x57E9});

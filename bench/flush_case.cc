@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "judge/random.h"
+#include "judge/verify.h"
 
 namespace leapquant::bench {
 namespace {
@@ -42,14 +43,7 @@ int64_t flush_program_multiply_adds(const lq_geometry& geometry) {
 
 judge::FlushInputs bench_inputs(const lq_geometry& geometry, int64_t items) {
   judge::FamilyRequest request;
-  request.geometry = {.gate = static_cast<Gate>(geometry.gate),
-                      .num_heads = geometry.num_heads,
-                      .num_key_heads = geometry.num_key_heads,
-                      .value_dim = geometry.value_dim,
-                      .key_dim = geometry.key_dim,
-                      .window = geometry.window,
-                      .rank = geometry.rank,
-                      .code_bits = geometry.code_bits};
+  request.geometry = judge::internal_geometry(geometry);
   request.family = judge::Family::kRandom;
   request.batch = items;
   request.seed = kSeed;

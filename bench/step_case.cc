@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "judge/verify.h"
+
 namespace leapquant::bench {
 namespace {
 
@@ -31,14 +33,7 @@ int64_t step_cycle_bytes(const lq_geometry& geometry) {
 
 judge::StepInputs step_bench_inputs(const lq_geometry& geometry, int64_t items) {
   judge::StepRequest request;
-  request.geometry = {.gate = static_cast<Gate>(geometry.gate),
-                      .num_heads = geometry.num_heads,
-                      .num_key_heads = geometry.num_key_heads,
-                      .value_dim = geometry.value_dim,
-                      .key_dim = geometry.key_dim,
-                      .window = geometry.window,
-                      .rank = geometry.rank,
-                      .code_bits = geometry.code_bits};
+  request.geometry = judge::internal_geometry(geometry);
   request.family = judge::StepFamily::kRandom;
   request.batch = items;
   request.seed = kSeed;

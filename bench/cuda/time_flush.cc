@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/cuda/gpu_bench.h"
+#include "bench/cuda/pool_backup.h"
 #include "bench/cuda/pool_fill.h"
 #include "bench/cuda/timed_graph.h"
 #include "device/cuda_check.h"
@@ -32,29 +33,6 @@ DuePrograms set_counters(const lq_tensor& hcnt, const FlushCase& flush_case) {
   return {all, all - std::count(warm, counters.end(), flush_case.geometry.window)};
 }
 
-// What a flush changes and the next one needs: put back from here.
-class WindowBackup {
- public:
-  WindowBackup(int32_t device, const lq_pool_tensors& pool) {
-    for (const lq_tensor* tensor : {&pool.w, &pool.gbuf, &pool.pcum, &pool.p}) {
-      if (tensor->data == nullptr) continue;  // of the other gate
-      CudaMemory copy(device, tensor_bytes(*tensor));
-      check_cuda(cudaMemcpy(copy.data(), tensor->data, copy.bytes(), cudaMemcpyDeviceToDevice), "saving windows");
-      saved_.emplace_back(tensor->data, std::move(copy));
-    }
-  }
-
-  void restore(cudaStream_t stream) const {
-    for (const auto& [tensor, copy] : saved_) {
-      check_cuda(cudaMemcpyAsync(tensor, copy.data(), copy.bytes(), cudaMemcpyDeviceToDevice, stream),
-                 "restoring windows");
-    }
-  }
-
- private:
-  std::vector<std::pair<void*, CudaMemory>> saved_;
-};
-
 // A flush that did something else has no time worth reporting: the last replay must have emptied the windows of the due
 // programs and no others. No window is empty before it.
 void check_flushed(const Pool& pool, int64_t due) {
@@ -80,7 +58,8 @@ FlushTiming time_flush_on_gpu(const Context& context, const FlushCase& flush_cas
   const Pool pool(context, geometry, kAllSets * flush_case.batch + 1, flush_case.layout);
   fill_slots(pool, flush_case.layout, inputs.checkpoint, inputs.window);
   const DuePrograms due = set_counters(pool.tensors().hcnt, flush_case);
-  const WindowBackup backup(place.index, pool.tensors());
+  const lq_pool_tensors tensors = pool.tensors();
+  const PoolBackup backup(place.index, {tensors.w, tensors.gbuf, tensors.pcum, tensors.p});
 
   std::vector<int32_t> slots(static_cast<size_t>(kAllSets * flush_case.batch));
   std::iota(slots.begin(), slots.end(), 1);

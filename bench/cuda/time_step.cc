@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/cuda/gpu_bench.h"
+#include "bench/cuda/pool_backup.h"
 #include "bench/cuda/pool_fill.h"
 #include "bench/cuda/timed_graph.h"
 #include "bench/flush_case.h"
@@ -120,27 +121,6 @@ std::vector<int32_t> drawn_counters(const StepCase& step_case, int64_t programs)
   return counters;
 }
 
-// What a step changes and the next replay needs as it was.
-class Backup {
- public:
-  Backup(int32_t device, std::initializer_list<lq_tensor> tensors) {
-    for (const lq_tensor& tensor : tensors) {
-      CudaMemory copy(device, tensor_bytes(tensor));
-      check_cuda(cudaMemcpy(copy.data(), tensor.data, copy.bytes(), cudaMemcpyDeviceToDevice), "saving a pool");
-      saved_.emplace_back(tensor.data, std::move(copy));
-    }
-  }
-  void restore(cudaStream_t stream) const {
-    for (const auto& [tensor, copy] : saved_) {
-      check_cuda(cudaMemcpyAsync(tensor, copy.data(), copy.bytes(), cudaMemcpyDeviceToDevice, stream),
-                 "restoring a pool");
-    }
-  }
-
- private:
-  std::vector<std::pair<void*, CudaMemory>> saved_;
-};
-
 // A step that did something else has no time worth reporting: the last replay must have counted every timed program on,
 // by one or by a window, and met no trouble.
 void check_stepped(const Pool& pool, const StepCase& step_case, const std::vector<int32_t>& before) {
@@ -170,7 +150,8 @@ StepTiming time_step_on_gpu(const Context& context, const StepCase& step_case) {
   const std::vector<int32_t> counters = drawn_counters(step_case, tensors.hcnt.shape[0] * tensors.hcnt.shape[1]);
   check_cuda(cudaMemcpy(tensors.hcnt.data, counters.data(), tensor_bytes(tensors.hcnt), cudaMemcpyHostToDevice),
              "filling a pool");
-  const Backup backup(place.index, {tensors.hcnt, tensors.pcum});
+  // What a step changes and the next replay needs as it was.
+  const PoolBackup backup(place.index, {tensors.hcnt, tensors.pcum});
   const StepArguments arguments(place, step_case, step_bench_inputs(geometry, kDistinctTokens).token,
                                 bench_inputs(geometry, 1).q0);
   const bool cycle = step_case.op == StepOp::kCycle;

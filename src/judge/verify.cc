@@ -16,6 +16,17 @@ lq_geometry public_geometry(const Geometry& geometry) {
           geometry.code_bits};
 }
 
+Geometry internal_geometry(const lq_geometry& geometry) {
+  return {.gate = static_cast<Gate>(geometry.gate),
+          .num_heads = geometry.num_heads,
+          .num_key_heads = geometry.num_key_heads,
+          .value_dim = geometry.value_dim,
+          .key_dim = geometry.key_dim,
+          .window = geometry.window,
+          .rank = geometry.rank,
+          .code_bits = geometry.code_bits};
+}
+
 lq_checkpoint public_checkpoint(const CheckpointTensors& tensors) {
   const Geometry& g = tensors.geometry;
   return {.codes = program_tensor(tensors.codes, LQ_INT8, g, {g.value_dim, g.key_dim}),

@@ -28,6 +28,7 @@ lq_tensor program_tensor(const std::vector<T>& values, lq_dtype dtype, const Geo
 
 // The tensors as the public interface takes them. They view the memory of their argument.
 lq_geometry public_geometry(const Geometry& geometry);
+Geometry internal_geometry(const lq_geometry& geometry);
 lq_checkpoint public_checkpoint(const CheckpointTensors& tensors);
 lq_window public_window(const WindowTensors& tensors);
 lq_tensor public_start_basis(const FlushInputs& inputs);
