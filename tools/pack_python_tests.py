@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Packs the Python package of a build with its tests, for a machine with a GPU and without a network or a compiler.
+"""Packs the Python package with its tests, for a machine with a GPU and without a network or a compiler.
 
     .venv/bin/python tools/pack_python_tests.py FOLDER BUILD... [--python 3.12]
 
-BUILD is a build tree configured with -DLQ_BUILD_PYTHON=ON. The package is the first one's; every one adds its variant
-of the kernel hub's layout. The machine has PyTorch, numpy, pytest and hypothesis for that version of Python. There,
-`bash FOLDER/run` runs every test, and takes a missing GPU for a failure; options go to pytest.
+BUILD is a build tree configured with -DLQ_BUILD_PYTHON=ON. The wheel is built in the first one; every one adds its
+variant of the kernel hub's layout. The machine has PyTorch, numpy, ml_dtypes, pytest and hypothesis for that version of
+Python. There, `bash FOLDER/run` installs the wheel in a fresh virtual environment, runs every test, the example and the
+comparison with PyTorch, and takes a missing GPU or a test that was skipped for a failure. Options go to pytest; OUT is
+the folder for the records.
 """
 
 import argparse
@@ -17,6 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = (
+    "tests/packaging/check_floor.py",
     "tests/python",
     "examples",
     "data/definitions",
@@ -25,34 +28,60 @@ SOURCES = (
     "README.md",
     "pyproject.toml",
 )
-PACKAGES = ("apache-tvm-ffi", "ml_dtypes")  # of tools/requirements-package.txt; the rest is there
 
 RUN = """#!/usr/bin/env bash
-set -euo pipefail
+set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-export PYTHONPATH=$PWD/package:$PWD/site${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
-export LQ_REQUIRE_GPU=1 LQ_REQUIRE_TORCH=1 LQ_REQUIRE_SOURCES=1 LQ_TEST_HUB=$PWD/hub HF_HUB_OFFLINE=1
-exec "${PYTHON:-python3}" -m pytest -p no:cacheprovider -rs tests/python "$@"
+machine=${PYTHON:-python3} records=${OUT:-.} failed=()
+venv=$(mktemp -d)/venv
+purelib='import sysconfig; print(sysconfig.get_path("purelib"))'
+seen="import site; site.addsitedir('$("$machine" -c "$purelib")')"
+
+step() {
+  printf '==> %s (after %d s)\\n' "$1" $SECONDS
+  "${@:2}" || failed+=("$1")
+}
+
+install() {
+  # What the machine has is seen in the new environment, also where its Python is of a virtual environment itself.
+  "$machine" -m venv --without-pip --system-site-packages "$venv" &&
+    printf '%s\\n' "$seen" >"$("$venv/bin/python" -c "$purelib")/zz_machine.pth" &&
+    "$machine" -m pip --python "$venv/bin/python" install --quiet --no-index --no-deps --ignore-installed \\
+      wheels/*.whl hub_wheels/*.whl &&
+    "$venv/bin/python" -c 'import leapquant, torch; print(leapquant.__file__, "torch", torch.__version__)'
+}
+
+export PYTHONDONTWRITEBYTECODE=1 HF_HUB_OFFLINE=1 LQ_COMMIT=@commit@ LQ_TEST_HUB=$PWD/hub
+export LQ_REQUIRE_GPU=1 LQ_REQUIRE_TORCH=1 LQ_REQUIRE_SOURCES=1 LQ_REQUIRE_HUB=1
+# A second GPU, and tools for what the build machine tests.
+export LQ_ALLOW_SKIPS='test_second_device|test_package'
+step install install
+export LQ_RECORD=$records/python-judge-cuda.json
+step tests "$venv/bin/python" -m pytest -p no:cacheprovider --quiet -rs --durations=10 tests/python "$@"
+step example "$venv/bin/python" examples/serve_loop.py --device cuda
+step comparison "$venv/bin/python" bench/compare_torch.py --device cuda --json "$records/python-compare-cuda.json"
+printf '==> done after %d s; failed: %s\\n' $SECONDS "${failed[*]:-nothing}"
+((${#failed[@]} == 0))
 """
 
 
-def pinned(file, names=None):
+def run(*command):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout.strip()
+
+
+def pip(verb, *arguments):
+    run(sys.executable, "-m", "pip", verb, "--quiet", "--no-deps", *arguments)
+
+
+def pinned(file, name):
     lines = (ROOT / "tools" / file).read_text(encoding="utf-8").splitlines()
-    wanted = [line for line in lines if line and not line.startswith("#")]
-    return [line for line in wanted if names is None or line.partition("==")[0] in names]
+    return next(line for line in lines if line.partition("==")[0] == name)
 
 
-def install(build, component, folder):
-    command = ["cmake", "--install", build, "--strip", "--component", component, "--prefix", folder]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
-
-def download(folder, version):
-    """Wheels for the other machine's Python, unpacked. Their requirements are in the lists, or on that machine."""
+def download(folder, version, *packages):
+    """Wheels for the other machine's Python."""
     platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (28, 24, 17)]
-    options = ["--quiet", "--no-deps", "--no-compile", "--only-binary=:all:", f"--python-version={version}", *platforms]
-    packages = pinned("requirements-package.txt", PACKAGES) + pinned("requirements-hub.txt")
-    subprocess.run([sys.executable, "-m", "pip", "install", *options, "--target", folder, *packages], check=True)
+    pip("download", "--only-binary=:all:", f"--python-version={version}", *platforms, "--dest", folder, *packages)
 
 
 def copy_sources(folder):
@@ -71,14 +100,17 @@ def main():
     parser.add_argument("builds", type=Path, nargs="+", metavar="build")
     parser.add_argument("--python", default="3.12", help="the other machine's version of Python (default: 3.12)")
     options = parser.parse_args()
+    folder, builds = options.folder.resolve(), [build.resolve() for build in options.builds]
 
-    shutil.rmtree(options.folder, ignore_errors=True)
-    install(options.builds[0], "python", options.folder / "package")
-    for build in options.builds:
-        install(build, "hub", options.folder / "hub")
-    download(options.folder / "site", options.python)
-    copy_sources(options.folder)
-    (options.folder / "run").write_text(RUN, encoding="utf-8")
+    shutil.rmtree(folder, ignore_errors=True)
+    pip("wheel", "--no-build-isolation", "--wheel-dir", folder / "wheels", ".", "-C", f"build-dir={builds[0]}")
+    for build in builds:
+        run("cmake", "--install", build, "--strip", "--component", "hub", "--prefix", folder / "hub")
+    download(folder / "wheels", options.python, pinned("requirements-package.txt", "apache-tvm-ffi"))
+    download(folder / "hub_wheels", options.python, "-r", ROOT / "tools/requirements-hub.txt")
+    copy_sources(folder)
+    commit = run("git", "describe", "--always", "--dirty", "--exclude", "*")
+    (folder / "run").write_text(RUN.replace("@commit@", commit), encoding="utf-8")
 
 
 if __name__ == "__main__":

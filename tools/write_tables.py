@@ -11,7 +11,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DOCUMENTS = ("docs/performance.md", "docs/performance-cuda.md")
+DOCUMENTS = ("docs/performance.md", "docs/performance-cuda.md", "docs/python.md")
 RESULTS = ROOT / "bench" / "results"
 BLOCK = re.compile(r"(<!-- table (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -158,10 +158,53 @@ def geometries_table(record):
     ]
 
 
+# ---- Python ----------------------------------------------------------------------------------------------------------
+
+
+def python_row(result):
+    times = [f"{result[name]:.1f}" for name in ("eager", "compiled", "run", "flush_inplace")]
+    speed_ups = [f"{result[name] / result['run']:.1f}x" for name in ("eager", "compiled")]
+    host = [f"{result[name]:.1f}" for name in ("host", "host_unlaunched", "host_torch_add") if name in result]
+    return [str(result["batch"]), *times, *speed_ups, *host, f"{result['strict_use']:.4f}"]
+
+
+def judge_row(family, results):
+    largest = [max(result[name] for result in results) for name in ("strict_ratio", "strict_use", "averaged_use")]
+    programs = sum(result["batch"] * result["heads"] for result in results)
+    return [family, str(len(results)), str(programs), *(f"{value:.4f}" for value in largest)]
+
+
+def judge_table(record):
+    """One row a family, over the published batches on the GPU; the largest of each figure."""
+    published = [r for r in record["results"] if r["library"] == "torch-cuda" and r["batch"] >= 16]
+    families = dict.fromkeys(result["family"] for result in published)
+    rows = [judge_row(family, [r for r in published if r["family"] == family]) for family in families]
+    titles = ["family", "batches", "programs", "err / err_ref, at most 1.01", "of the bound", "averaged: of the bound"]
+    where = f"{record['device']}, PyTorch {record['torch']}, commit {record['commit']}, {record['date'][:10]}."
+    return [where, "", *table(titles, rows)]
+
+
+def python_table(record):
+    titles = ["batch", "eager, us", "compiled, us", "`run`, us", "`flush_inplace`, us"]
+    titles += ["eager / `run`", "compiled / `run`"]
+    titles += ["host, us", "nothing launched, us", "`add_`, us"] if record["cuda"] else []
+    titles += ["of the bound"]
+    return [
+        f"{record['device']}, {record['threads']} thread(s), PyTorch {record['torch']}, commit {record['commit']}, "
+        f"{record['date'][:10]}; {record['heads']} heads, rank {record['rank']}, padded layout, "
+        f"{record['family']} family. `{record['command']}`",
+        "",
+        *table(titles, [python_row(result) for result in record["results"]]),
+    ]
+
+
 TABLES = {
     "cpu-kda-flush": cpu_table,
     "cuda-kda-flush": cuda_table,
     "cuda-kda-flush-geometries": geometries_table,
+    "python-compare-cpu": python_table,
+    "python-compare-cuda": python_table,
+    "python-judge-cuda": judge_table,
 }
 
 

@@ -40,7 +40,8 @@ std::vector<SlotParts> slot_parts(const lq_pool_tensors& pool) {
     return SlotParts{static_cast<char*>(tensor.data) + bytes, bytes};
   };
   std::vector<SlotParts> result = {parts(pool.codes, static_cast<size_t>(pool.codes.strides[0]))};  // int8
-  for (const lq_tensor* window : {&pool.kbuf, &pool.ubuf, &pool.w, &pool.gbuf, &pool.pcum}) {
+  for (const lq_tensor* window : {&pool.kbuf, &pool.ubuf, &pool.w, &pool.gbuf, &pool.pcum, &pool.p}) {
+    if (window->data == nullptr) continue;  // of the other gate
     result.push_back(parts(*window, tensor_bytes(*window) / static_cast<size_t>(window->shape[0])));
   }
   return result;
@@ -88,7 +89,8 @@ DuePrograms set_counters(const lq_tensor& hcnt, const FlushCase& flush_case) {
 class WindowBackup {
  public:
   WindowBackup(int32_t device, const lq_pool_tensors& pool) {
-    for (const lq_tensor* tensor : {&pool.w, &pool.gbuf, &pool.pcum}) {
+    for (const lq_tensor* tensor : {&pool.w, &pool.gbuf, &pool.pcum, &pool.p}) {
+      if (tensor->data == nullptr) continue;  // of the other gate
       CudaMemory copy(device, tensor_bytes(*tensor));
       check_cuda(cudaMemcpy(copy.data(), tensor->data, copy.bytes(), cudaMemcpyDeviceToDevice), "saving windows");
       saved_.emplace_back(tensor->data, std::move(copy));

@@ -89,6 +89,17 @@ def argument(name, array):
     return _dlpack_argument(name, array)
 
 
+def output(name, array):
+    """`array` as the module takes it to write to: itself, never a copy."""
+    if not is_torch(array) and not isinstance(array, np.ndarray):
+        raise TypeError(f"tensor '{name}': expected a PyTorch tensor or a NumPy array, got {type(array).__name__}")
+    if not is_torch(array) and not array.flags.writeable:
+        raise ValueError(f"tensor '{name}': expected a writable array, got a read-only one")
+    if is_torch(array) and array.is_neg():
+        raise ValueError(f"tensor '{name}': expected a plain tensor, got a lazily negated one")
+    return argument(name, array)
+
+
 def packed(array, first):
     """`array`, or a copy where its dimensions from `first` on are not contiguous."""
     if is_torch(array):

@@ -22,8 +22,8 @@ class Checkpoint(NamedTuple):
     """float16 [B, H, R, V]: value factors."""
 
 
-# The functional form's inputs in their order, and the dimension from which on each must be contiguous.
-_INPUTS = {
+# What the functional forms take first, in its order, and the dimension from which on each must be contiguous.
+PROGRAM_INPUTS = {
     "codes": 2,
     "s_k": 2,
     "s_v": 2,
@@ -34,18 +34,21 @@ _INPUTS = {
     "gbuf": 2,
     "w": 2,
     "pcum": 2,
-    "q0": 0,
 }
+_INPUTS = {**PROGRAM_INPUTS, "q0": 0}
 
 
 def flush(*inputs, check_finite):
-    """See kda.run. What is not contiguous enough is copied: transposed factors are common in formulas."""
-    arguments = [
-        argument(name, packed(array, inner)) for (name, inner), array in zip(_INPUTS.items(), inputs, strict=True)
-    ]
+    """See kda.run."""
+    arguments = packed_arguments(_INPUTS, inputs)
     results = _new_checkpoint(arrays_like(inputs[0]), *arguments[:5])
     call(_native.flush, *arguments, *results, check_finite)
     return results
+
+
+def packed_arguments(inner, arrays):
+    """What is not contiguous enough is copied: transposed factors are common in formulas."""
+    return [argument(name, packed(array, first)) for (name, first), array in zip(inner.items(), arrays, strict=True)]
 
 
 def create_pool(raw, kbuf, ubuf, w, gbuf, pcum, hcnt, rank, layout):

@@ -10,6 +10,12 @@ _module = tvm_ffi.load_module(str(Path(__file__).parent / "lib" / "leapquant_tvm
 # Bound once: looking a function up costs more than an in-place flush.
 flush = _module.flush
 flush_inplace = _module.flush_inplace
+flush_now = _module.flush_now
+step = _module.step
+step_inplace = _module.step_inplace
+step_flush_inplace = _module.step_flush_inplace
+reset_slots = _module.reset_slots
+copy_slots = _module.copy_slots
 pool_raw_elements = _module.pool_raw_elements
 pool_create = _module.pool_create
 pool_views = _module.pool_views

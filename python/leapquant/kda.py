@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kimi Delta Attention: flush windows into new checkpoints.
+"""Kimi Delta Attention: step by tokens, and flush windows into new checkpoints.
 
 Shapes: B sequences, H heads, V = K = 128, L = 16 entries a window, R the rank of a checkpoint. docs/format.md says what
-the tensors mean. Arrays are PyTorch's, on the CPU or a CUDA device, or NumPy's; `run` also takes others that speak
+the tensors mean. Arrays are PyTorch's, on the CPU or a CUDA device, or NumPy's; inputs may also be others that speak
 DLPack, on the CPU. bfloat16 in NumPy is `ml_dtypes.bfloat16` or uint16 bit patterns.
+
+A backend may lack an operation, and then refuses it by name: so far `cuda` has `run` and `flush_inplace` alone.
 
 Errors: ValueError for a wrong shape, dtype, stride, device or size, and for what a backend lacks; TypeError for what is
 no array, or has a dtype that the format doesn't know; MemoryError; RuntimeError for CUDA and for defects. Nothing was
@@ -12,21 +14,34 @@ written when one is raised. The text names the tensor, what was expected and wha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-from . import _native
-from ._arrays import NumpyArrays, TorchArrays, argument, is_torch, torch
-from ._flush import Checkpoint, call, create_pool, flush
+from . import _native, _step
+from ._arrays import argument, is_torch, torch
+from ._flush import Checkpoint, call, flush
+from ._pool import Pool
+from ._step import Step
 
 if torch is not None:
     from . import _torch_ops
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+    _Tensor, _is_compiling = torch.Tensor, torch.compiler.is_compiling
+else:
+    _Tensor, _is_compiling = None, bool
 
-__all__ = ["Checkpoint", "Pool", "flush_inplace", "run"]
-
-_HEADS, _VALUE_DIM, _KEY_DIM, _WINDOW, _RANK = _native.default_geometry
+__all__ = [
+    "Checkpoint",
+    "Pool",
+    "Step",
+    "copy_slots",
+    "flush_inplace",
+    "flush_now",
+    "reset_slots",
+    "run",
+    "step",
+    "step_flush_inplace",
+    "step_inplace",
+]
 
 
 def run(
@@ -67,90 +82,47 @@ def run(
     return flush(codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, q0, check_finite=check_finite)
 
 
-class Pool:
-    """Slots for sequences, one slot a sequence's H programs; slot 0 is reserved.
+def step(
+    codes: Any,
+    s_k: Any,
+    s_v: Any,
+    u: Any,
+    q: Any,
+    kbuf: Any,
+    ubuf: Any,
+    gbuf: Any,
+    w: Any,
+    pcum: Any,
+    h: Any,
+    qx: Any,
+    kx: Any,
+    vx: Any,
+    a: Any,
+    b: Any,
+    A_log: Any,
+    dt_bias: Any,
+    *,
+    lower_bound: float | None = None,
+) -> Step:
+    """Step every program of a batch by one token: its output, and what goes into the window, inputs untouched.
 
-    num_slots  slots, slot 0 included
-    device     where: 'cpu', 'cuda', 'cuda:1' or a torch.device; None takes PyTorch's default
-    num_heads  H
-    rank       R: 1, 2, 4 or 8
-    layout     'padded', the published one: 65,536 bytes a head, as a dense fp32 state has; or 'compact', which takes
-               17,408 + 512 R bytes a head and saves the memory
-    arrays     'torch' or 'numpy'; None takes PyTorch where it is installed
+    Checkpoint and window as in `run`; of the window, the first h entries count.
 
-    A new slot is a valid zero state. All attributes are views of memory that lives as long as any of them:
+    h         int32    [B, H]      occupied entries, 0 to L - 1
+    qx, kx    bfloat16 [B, H, K]   query and key, not normalised
+    vx        bfloat16 [B, H, V]   value
+    a         bfloat16 [B, H, K]   gate pre-activations
+    b         bfloat16 [B, H]      beta pre-activations
+    A_log     float32  [H]
+    dt_bias   float32  [H, K]
 
-    raw     float32, flat: the checkpoints' bytes
-    codes   int8     [N, H, V, K]      s_k   float32 [N, H, K]      s_v   float32 [N, H, V]
-    uq      float16  [N, H, R, K + V]: row r is u[r] followed by q[r]
-    kbuf    bfloat16 [N, H, L, K]      ubuf  bfloat16 [N, H, L, V]  w     float32 [N, H, L]
-    gbuf    float16  [N, H, L, K]      pcum  float32  [N, H, K]     hcnt  int32 [N, H]: entries in each window
-
-    Calls on one pool are for the caller to order; pools are independent of one another.
+    The log-gate is -exp(A_log) softplus(a + dt_bias); with `lower_bound`, below 0, lower_bound sigmoid(exp(A_log) (a +
+    dt_bias)). All on one device; strides as in `run`.
     """
-
-    def __init__(
-        self,
-        num_slots: int,
-        device: Any = None,
-        *,
-        num_heads: int = _HEADS,
-        rank: int = _RANK,
-        layout: Literal["padded", "compact"] = "padded",
-        arrays: Literal["torch", "numpy"] | None = None,
-    ) -> None:
-        library = _library(arrays, device)
-        programs = (num_slots, num_heads)
-        elements = _native.pool_raw_elements(num_slots, num_heads, rank, layout)
-        self.num_slots, self.num_heads, self.rank, self.layout = num_slots, num_heads, rank, layout
-        self.device = library.device
-        self.raw = library.full((elements,), "float32", 0)
-        self.kbuf = library.full((*programs, _WINDOW, _KEY_DIM), "bfloat16", 0)
-        self.ubuf = library.full((*programs, _WINDOW, _VALUE_DIM), "bfloat16", 0)
-        self.w = library.full((*programs, _WINDOW), "float32", 0)
-        self.gbuf = library.full((*programs, _WINDOW, _KEY_DIM), "float16", 1)
-        self.pcum = library.full((*programs, _KEY_DIM), "float32", 0)
-        self.hcnt = library.full(programs, "int32", 0)
-        self._native = create_pool(
-            self.raw, self.kbuf, self.ubuf, self.w, self.gbuf, self.pcum, self.hcnt, rank, layout
-        )
-        views = _native.pool_views(self._native)
-        dtypes = {"codes": "int8", "s_k": "float32", "s_v": "float32", "uq": "float16"}
-        self.codes, self.s_k, self.s_v, self.uq = (
-            library.view(self.raw, dtype, *_plain(views[name])) for name, dtype in dtypes.items()
-        )
-        if is_torch(self.raw):
-            _torch_ops.remember(self)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        # The library keeps addresses: what another tensor of this name held, it would never see.
-        if name in self.__dict__ and self.__dict__[name] is not value:
-            raise AttributeError(f"pool.{name} stands for the pool's own: assign to its elements, pool.{name}[...]")
-        super().__setattr__(name, value)
-
-    def errors(self) -> dict[str, int]:
-        """Read and clear what in-place calls met in their data: the first batch position of each kind there was.
-
-        index      an index beyond the pool: nothing was touched for it
-        nonfinite  a state or q0 with NaN or Inf: so is the new checkpoint
-        unflushed  a step met a full window that was not flushed
-        counter    a step met a counter below 0 or above L
-
-        Waits for the current stream of the pool's device.
-        """
-        positions = _native.pool_errors(self._native, argument("hcnt", self.hcnt))
-        kinds = ("index", "nonfinite", "unflushed", "counter")
-        return {kind: position for kind, position in zip(kinds, positions, strict=True) if position >= 0}
-
-    def check_indices(self, idx: Any) -> None:
-        """Raise ValueError when a slot stands twice in `idx`. Waits for the current stream of the pool's device."""
-        call(_native.pool_check_indices, self._native, argument("idx", idx))
-
-    def __repr__(self) -> str:
-        return (
-            f"Pool({self.num_slots}, device='{self.device}', num_heads={self.num_heads}, rank={self.rank}, "
-            f"layout='{self.layout}')"
-        )
+    inputs = (codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, h, qx, kx, vx, a, b, A_log, dt_bias)
+    if _traced(codes):
+        return Step(*_torch_ops.step(*inputs, lower_bound))
+    return _step.step(*inputs, lower_bound=lower_bound)
 
 
 def flush_inplace(pool: Pool, idx: Any, q0: Any) -> None:
@@ -164,29 +136,112 @@ def flush_inplace(pool: Pool, idx: Any, q0: Any) -> None:
     CUDA the call enqueues on PyTorch's current stream of the pool's device, allocates nothing, never waits, and can be
     captured in a graph; pool, idx and q0 must then outlive the graph.
     """
+    if type(idx) is _Tensor is type(q0) and not (_is_compiling() or idx.is_neg() or q0.is_neg()):
+        # What engines call, and often: the general way below takes half a microsecond more.
+        try:
+            _native.flush_inplace(pool._native, idx, q0)
+        except RuntimeError:
+            # Where PyTorch would not export a tensor, its text does not say which.
+            argument("idx", idx), argument("q0", q0)
+            raise
+        return
     if _traced(idx):
         _torch_ops.flush_inplace(pool, idx, q0)
         return
     call(_native.flush_inplace, pool._native, argument("idx", idx), argument("q0", q0))
 
 
-def _plain(view) -> tuple[int, Sequence[int], Sequence[int]]:
-    offset, shape, strides = view
-    return int(offset), tuple(shape), tuple(strides)
+def step_inplace(
+    pool: Pool,
+    idx: Any,
+    mixed: Any,
+    a: Any,
+    b: Any,
+    A_log: Any,
+    dt_bias: Any,
+    o: Any,
+    *,
+    lower_bound: float | None = None,
+) -> None:
+    """Step the sequences of the slots in `idx` by one token: output rows to `o`, an entry into each window, counted.
+
+    idx       int32    [n], contiguous: as in `flush_inplace`; position i takes row i of the others
+    mixed     bfloat16 [n, 2 H K + H V]   a row: queries of all heads, their keys, their values
+    a         bfloat16 [n, H, K]          gate pre-activations
+    b         bfloat16 [n, H]             beta pre-activations
+    A_log     float32  [H]                contiguous
+    dt_bias   float32  [H, K]             contiguous
+    o         bfloat16 [n, H, V]          contiguous, written: PyTorch's or NumPy's, overlapping nothing else
+
+    All on the pool's device; rows may be strided, what is within a row not. An index that means no sequence, or is
+    beyond the pool, gives a row of zeros. A counter of L means that a flush has emptied the window, and becomes 1. A
+    window that is full and not flushed, or has a counter below 0 or above L, keeps every byte, gives zeros, and shows
+    in `pool.errors()`. Streams, graphs and allocation as in `flush_inplace`. `lower_bound` as in `step`.
+    """
+    arguments = (idx, mixed, a, b, A_log, dt_bias, o)
+    if _traced(idx):
+        _torch_ops.step_inplace(pool, *arguments, lower_bound)
+        return
+    _step.step_inplace(pool._native, *arguments, lower_bound)
 
 
-def _library(arrays, device):
-    if arrays not in (None, "torch", "numpy"):
-        raise ValueError(f"arrays: expected 'torch', 'numpy' or None, got {arrays!r}")
-    if arrays == "torch" and torch is None:
-        raise ValueError("arrays: expected 'numpy' or None where PyTorch is not installed, got 'torch'")
-    if arrays != "numpy" and torch is not None:
-        return TorchArrays(device)
-    return NumpyArrays("cpu" if device is None else device)
+def step_flush_inplace(
+    pool: Pool,
+    idx: Any,
+    mixed: Any,
+    a: Any,
+    b: Any,
+    A_log: Any,
+    dt_bias: Any,
+    o: Any,
+    q0: Any,
+    *,
+    lower_bound: float | None = None,
+) -> None:
+    """`step_inplace` and then `flush_inplace`, with the same bits, in one call a layer and token."""
+    arguments = (idx, mixed, a, b, A_log, dt_bias, o, q0)
+    if _traced(idx):
+        _torch_ops.step_flush_inplace(pool, *arguments, lower_bound)
+        return
+    _step.step_flush_inplace(pool._native, *arguments, lower_bound)
+
+
+def flush_now(pool: Pool, idx: Any, q0: Any) -> None:
+    """Flush windows of any fill: every program of the slots in `idx` whose counter is from 1 to L gets a new
+    checkpoint, an empty window and counter 0. Entries from the counter on must be empty: weight 0, gate 1. Otherwise as
+    `flush_inplace`.
+    """
+    if _traced(idx):
+        _torch_ops.flush_now(pool, idx, q0)
+        return
+    call(_native.flush_now, pool._native, argument("idx", idx), argument("q0", q0))
+
+
+def reset_slots(pool: Pool, idx: Any) -> None:
+    """Make the slots in `idx` what they are in a new pool: a zero state, an empty window, counters 0. Indices as in
+    `flush_inplace`; a slot may stand there twice.
+    """
+    if _traced(idx):
+        _torch_ops.reset_slots(pool, idx)
+        return
+    call(_native.reset_slots, pool._native, argument("idx", idx))
+
+
+def copy_slots(pool: Pool, src: Any, dst: Any) -> None:
+    """Copy slot src[i] to slot dst[i], for all i: checkpoint, window and counters. For forks and prefix caches.
+
+    src, dst  int32 [n], contiguous, on the pool's device. Pairs with an index <= 0 are skipped, and those with one
+              beyond the pool, which shows in `pool.errors()`. A slot of `dst` stands there once, and nowhere in `src`:
+              on the CPU other lists are refused, elsewhere they are the caller's error.
+    """
+    if _traced(src):
+        _torch_ops.copy_slots(pool, src, dst)
+        return
+    call(_native.copy_slots, pool._native, argument("src", src), argument("dst", dst))
 
 
 def _traced(array) -> bool:
     """Whether PyTorch's tracers look on: they know the operations of torch.library, and nothing of DLPack."""
     if torch is None:
         return False
-    return torch.compiler.is_compiling() or (is_torch(array) and type(array) is not torch.Tensor)
+    return _is_compiling() or (is_torch(array) and type(array) is not torch.Tensor)

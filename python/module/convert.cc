@@ -4,6 +4,7 @@
 #include <tvm/ffi/dtype.h>
 #include <tvm/ffi/error.h>
 
+#include <algorithm>
 #include <string>
 
 namespace leapquant::python {
@@ -70,6 +71,24 @@ lq_tensor to_tensor(const char* name, const DLTensor& array) {
   const bool strided = array.strides != nullptr && array.ndim <= LQ_MAX_DIMS;
   for (int32_t d = 0; strided && d < array.ndim; ++d) tensor.strides[d] = array.strides[d];
   return tensor;
+}
+
+lq_geometry kda_geometry(int64_t num_heads, int64_t rank) {
+  lq_geometry geometry = lq_geometry_default(LQ_GATE_KDA);
+  // Beyond 32 bits nothing is valid; the library says so of the largest value too.
+  geometry.num_heads = static_cast<int32_t>(std::clamp<int64_t>(num_heads, INT32_MIN, INT32_MAX));
+  geometry.num_key_heads = geometry.num_heads;
+  geometry.rank = static_cast<int32_t>(std::clamp<int64_t>(rank, INT32_MIN, INT32_MAX));
+  return geometry;
+}
+
+int64_t extent(const lq_tensor& tensor, int32_t ndim, int32_t dimension, int64_t otherwise) {
+  return tensor.ndim == ndim ? tensor.shape[dimension] : otherwise;
+}
+
+lq_geometry geometry_of(const lq_tensor& u) {
+  const lq_geometry usual = lq_geometry_default(LQ_GATE_KDA);
+  return kda_geometry(extent(u, 4, 1, usual.num_heads), extent(u, 4, 2, usual.rank));
 }
 
 }  // namespace leapquant::python

@@ -7,76 +7,22 @@
 #include <tvm/ffi/container/shape.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/container/tuple.h>
-#include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/object.h>
 #include <tvm/ffi/string.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <utility>
 
 #include "contexts.h"
 #include "convert.h"
 #include "leapquant/leapquant.h"
+#include "pool_object.h"
 
 namespace leapquant::python {
 namespace {
 
 namespace ffi = tvm::ffi;
-
-using Array = DLTensor*;  // not to be written through: tvm-ffi passes no pointer to const
-
-// Kept by Python beside the arrays that it works on.
-class PoolObject : public ffi::Object {
- public:
-  PoolObject(lq_pool* pool, const lq_device& device) : pool_(pool), device_(device) {}
-  ~PoolObject() { lq_pool_destroy(pool_); }
-  PoolObject(const PoolObject&) = delete;
-  PoolObject& operator=(const PoolObject&) = delete;
-
-  lq_pool* get() const { return pool_; }
-  const lq_device& device() const { return device_; }
-
-  static constexpr bool _type_mutable = true;
-  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("leapquant.Pool", PoolObject, ffi::Object);
-
- private:
-  lq_pool* pool_;
-  lq_device device_;
-};
-
-class PoolRef : public ffi::ObjectRef {
- public:
-  explicit PoolRef(ffi::ObjectPtr<PoolObject> object) : ObjectRef(std::move(object)) {}
-  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NOTNULLABLE(PoolRef, ffi::ObjectRef, PoolObject);
-};
-
-// The stream that the arrays of the running call are used on: their library's current one of the device.
-void* stream_of(const lq_device& device) {
-  return device.type == LQ_DEVICE_CPU ? nullptr : TVMFFIEnvGetStream(kDLCUDA, device.index);
-}
-
-lq_geometry kda_geometry(int64_t num_heads, int64_t rank) {
-  lq_geometry geometry = lq_geometry_default(LQ_GATE_KDA);
-  // Beyond 32 bits nothing is valid; the library says so of the largest value too.
-  geometry.num_heads = static_cast<int32_t>(std::clamp<int64_t>(num_heads, INT32_MIN, INT32_MAX));
-  geometry.num_key_heads = geometry.num_heads;
-  geometry.rank = static_cast<int32_t>(std::clamp<int64_t>(rank, INT32_MIN, INT32_MAX));
-  return geometry;
-}
-
-int64_t extent(const lq_tensor& tensor, int32_t ndim, int32_t dimension, int64_t otherwise) {
-  return tensor.ndim == ndim ? tensor.shape[dimension] : otherwise;
-}
-
-// Heads and rank come from u [B, H, R, K]; all else is the format's. A u of other dimensions is the library's to
-// refuse.
-lq_geometry geometry_of(const lq_tensor& u) {
-  const lq_geometry usual = lq_geometry_default(LQ_GATE_KDA);
-  return kda_geometry(extent(u, 4, 1, usual.num_heads), extent(u, 4, 2, usual.rank));
-}
 
 void flush(Array codes, Array s_k, Array s_v, Array u, Array q, Array kbuf, Array ubuf, Array gbuf, Array w, Array pcum,
            Array q0, Array new_codes, Array new_s_k, Array new_s_v, Array new_u, Array new_q, bool check_finite) {
@@ -154,6 +100,23 @@ void flush_inplace(const PoolRef& pool, Array idx, Array q0) {
   check(lq_flush_inplace(pool->get(), &indices, &start_basis, stream_of(pool->device())));
 }
 
+void flush_now(const PoolRef& pool, Array idx, Array q0) {
+  const lq_tensor indices = to_tensor("idx", *idx);
+  const lq_tensor start_basis = to_tensor("q0", *q0);
+  check(lq_pool_flush_now(pool->get(), &indices, &start_basis, stream_of(pool->device())));
+}
+
+void reset_slots(const PoolRef& pool, Array idx) {
+  const lq_tensor indices = to_tensor("idx", *idx);
+  check(lq_pool_reset_slots(pool->get(), &indices, stream_of(pool->device())));
+}
+
+void copy_slots(const PoolRef& pool, Array src, Array dst) {
+  const lq_tensor sources = to_tensor("src", *src);
+  const lq_tensor targets = to_tensor("dst", *dst);
+  check(lq_pool_copy_slots(pool->get(), &sources, &targets, stream_of(pool->device())));
+}
+
 void pool_check_indices(const PoolRef& pool, Array idx) {
   const lq_tensor indices = to_tensor("idx", *idx);
   check(lq_pool_check_indices(pool->get(), &indices, stream_of(pool->device())));
@@ -176,6 +139,9 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(version, leapquant::python::version)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(default_geometry, leapquant::python::default_geometry)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(flush, leapquant::python::flush)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(flush_inplace, leapquant::python::flush_inplace)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(flush_now, leapquant::python::flush_now)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(reset_slots, leapquant::python::reset_slots)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(copy_slots, leapquant::python::copy_slots)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(pool_raw_elements, leapquant::python::pool_raw_elements)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(pool_create, leapquant::python::pool_create)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(pool_views, leapquant::python::pool_views)

@@ -62,14 +62,6 @@ Status check_geometry(const Geometry& geometry) {
   return {};
 }
 
-Status check_required_kda_geometry(const Geometry& geometry, const char* backend_name) {
-  if (geometry.gate != Gate::kKda) {
-    return unsupported(std::string("backend '") + backend_name + "' supports gate kda, got " +
-                       gate_name(geometry.gate));
-  }
-  return check_required_geometry(geometry, backend_name);
-}
-
 Status check_required_geometry(const Geometry& geometry, const char* backend_name) {
   if (geometry.value_dim != 128) return lacks(backend_name, {"value_dim", geometry.value_dim}, "128");
   if (geometry.key_dim != 128) return lacks(backend_name, {"key_dim", geometry.key_dim}, "128");

@@ -40,13 +40,9 @@ std::string to_string(const Geometry& geometry);
 // backend can run is the backend's own answer.
 Status check_geometry(const Geometry& geometry);
 
-// The geometries of the format's first version, in words and as checks that name the field otherwise: all of them, and
-// those of one gate.
+// The geometries of the format's first version, in words and as a check that names the field otherwise.
 inline constexpr char kRequiredGeometryText[] =
     "gate kda, gdn; heads 1 to 4096; V = K = 128; window 16; rank 1, 2, 4, 8; 8-bit codes";
-inline constexpr char kRequiredKdaGeometryText[] =
-    "gate kda; heads 1 to 4096; V = K = 128; window 16; rank 1, 2, 4, 8; 8-bit codes";
 Status check_required_geometry(const Geometry& geometry, const char* backend_name);
-Status check_required_kda_geometry(const Geometry& geometry, const char* backend_name);
 
 }  // namespace leapquant

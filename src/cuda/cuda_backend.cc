@@ -54,17 +54,20 @@ int32_t counter_unit(const FlushPlan& plan) {
 
 FlushArguments arguments_of(const FlushPlan& plan) {
   constexpr int64_t kHalfBytes = sizeof(Half);
+  const bool by_head = plan.geometry.gate == Gate::kGdn;
   return {{in_bytes(plan.source.codes), in_bytes(plan.source.key_scale), in_bytes(plan.source.value_scale),
            in_bytes(plan.source.key_factor), in_bytes(plan.source.value_factor), in_bytes(plan.window.window_key),
            in_bytes(plan.window.window_update), in_bytes(plan.window.window_weight), in_bytes(plan.window.window_gate),
-           in_bytes(plan.window.log_decay), in_bytes(plan.target.codes), in_bytes(plan.target.key_scale),
-           in_bytes(plan.target.value_scale), in_bytes(plan.target.key_factor), in_bytes(plan.target.value_factor)},
+           by_head ? in_bytes(plan.window.decay) : in_bytes(plan.window.log_decay), in_bytes(plan.target.codes),
+           in_bytes(plan.target.key_scale), in_bytes(plan.target.value_scale), in_bytes(plan.target.key_factor),
+           in_bytes(plan.target.value_factor)},
           plan.source.key_factor_row * kHalfBytes,
           plan.source.value_factor_row * kHalfBytes,
           plan.target.key_factor_row * kHalfBytes,
           plan.target.value_factor_row * kHalfBytes,
           plan.start_basis,
           plan.geometry.rank,
+          by_head ? Decay::kByHead : Decay::kByChannel,
           kCodeExponents,
           {plan.in_place ? plan.due.slot_index : nullptr, in_bytes(plan.due.fill_count), plan.due.num_slots,
            plan.programs(), plan.geometry.num_heads, counter_unit(plan),
@@ -83,6 +86,7 @@ Status check_alignment(const FlushPlan& plan, const FlushArguments& arguments) {
   rows[kTargetValueFactor] = arguments.target_value_factor_row;
   const int64_t items = plan.in_place ? plan.due.num_slots : plan.batch;
   for (int i = 0; i < kTensorCount; ++i) {
+    if (i == kCheckpointDecay && arguments.decay == Decay::kByHead) continue;  // a number a program
     const ProgramBytes& tensor = arguments.tensor[i];
     int64_t misaligned = static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.base) % kAlignment);
     if (items > 1) misaligned |= tensor.item_stride % kAlignment;
@@ -97,8 +101,8 @@ Status check_alignment(const FlushPlan& plan, const FlushArguments& arguments) {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(int device, const ResidentBlocks& resident, std::string target)
-      : resident_(resident),
+  CudaBackend(int device, const FlushKernels& kernels, std::string target)
+      : kernels_(kernels),
         state_{.name = kName,
                .target = std::move(target),
                .threads = 1,
@@ -108,7 +112,7 @@ class CudaBackend final : public Backend {
 
   Status supports(const Geometry& geometry) const override {
     LQ_RETURN_IF_ERROR(check_geometry(geometry));
-    return check_required_kda_geometry(geometry, kName);
+    return check_required_geometry(geometry, kName);
   }
 
   Status flush(const FlushPlan& plan, void* stream) override {
@@ -120,7 +124,7 @@ class CudaBackend final : public Backend {
     LQ_RETURN_IF_ERROR(check_alignment(plan, arguments));
     const DeviceGuard guard(state_.device.index);
     LQ_RETURN_IF_ERROR(guard.status());
-    return to_status(launch_flush(arguments, resident_, as_stream(stream)), "flush");
+    return to_status(launch_flush(arguments, kernels_, as_stream(stream)), "flush");
   }
 
   Result<void*> allocate(size_t bytes) override {
@@ -186,7 +190,7 @@ class CudaBackend final : public Backend {
     return to_status(cudaStreamSynchronize(as_stream(stream)), "copying");
   }
 
-  ResidentBlocks resident_;
+  FlushKernels kernels_;
   BackendState state_;
 };
 
@@ -211,9 +215,9 @@ Result<std::unique_ptr<Backend>> create(const BackendOptions& options) {
   }
   const DeviceGuard guard(options.device);
   LQ_RETURN_IF_ERROR(guard.status());
-  ResidentBlocks resident;
-  LQ_RETURN_IF_CUDA_ERROR(prepare_flush(&resident), "loading the kernels");
-  return std::unique_ptr<Backend>(new CudaBackend(options.device, resident, target));
+  FlushKernels kernels;
+  LQ_RETURN_IF_CUDA_ERROR(prepare_flush(&kernels), "loading the kernels");
+  return std::unique_ptr<Backend>(new CudaBackend(options.device, kernels, target));
 }
 
 }  // namespace
@@ -222,7 +226,7 @@ BackendEntry backend_entry() {
   return {.name = kName,
           .device = DeviceType::kCuda,
           .description = "NVIDIA GPUs from sm_80 on; tensors and pools in device memory, stream a cudaStream_t",
-          .supports = kRequiredKdaGeometryText,
+          .supports = kRequiredGeometryText,
           .targets = &target_names,
           .create = &create};
 }

@@ -1,13 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run needs says so: LQ_REQUIRE_GPU=1 and LQ_REQUIRE_TORCH=1 make a failure of what would be skipped."""
+"""What a run needs says so: LQ_REQUIRE_GPU=1 and its like make a failure of what would be skipped. Where
+LQ_ALLOW_SKIPS is set, a run with a skip has failed unless this expression finds the test's name or the reason.
+LQ_RECORD names a file for the judge's figures.
+"""
 
+import json
 import os
+import re
+import time
+from pathlib import Path
 
 import pytest
 from leapquant._arrays import torch
 from libraries import NumpyLibrary, TorchLibrary
 
+_figures = []
 _notes = []
+_skipped = []
 
 
 def need(there, what, variable):
@@ -42,6 +51,11 @@ def library(request):
     return make_library(request.param)
 
 
+@pytest.fixture(params=["numpy", "torch-cpu"])
+def host_library(request):
+    return make_library(request.param)
+
+
 @pytest.fixture
 def numpy_library():
     return NumpyLibrary()
@@ -58,11 +72,45 @@ def cuda_library():
 
 
 @pytest.fixture
-def note():
-    """Lines for the end of the run's output: figures that a reader wants to see."""
-    return _notes.append
+def show():
+    """Judged figures, by name: a line at the end of the run's output, and of its record."""
+
+    def show(library, **figures):
+        _figures.append({"library": library, **figures})
+        _notes.append(" ".join(["judge", library, *(f"{name} {value}" for name, value in figures.items())]))
+
+    return show
+
+
+def write_record(path):
+    record = {
+        "commit": os.environ.get("LQ_COMMIT"),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "results": _figures,
+    }
+    Path(path).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def pytest_runtest_logreport(report):
+    allowed = os.environ.get("LQ_ALLOW_SKIPS")
+    if not report.skipped or allowed is None:
+        return
+    skip = f"{report.nodeid} {report.longrepr[2]}"
+    if not (allowed and re.search(allowed, skip)):
+        _skipped.append(skip)
+
+
+def pytest_sessionfinish(session):
+    if _figures and torch is not None and "LQ_RECORD" in os.environ:
+        write_record(os.environ["LQ_RECORD"])
+    if _skipped:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter):
     for line in _notes:
         terminalreporter.write_line(line)
+    for test in _skipped:
+        terminalreporter.write_line(f"skipped, and LQ_ALLOW_SKIPS does not allow it: {test}", red=True)

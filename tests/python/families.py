@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs of a flush: the published families, drawn in the array library under test."""
+"""Inputs of flush and step: the published families, drawn in the array library under test."""
 
 import numpy as np
 import reference
 
 INPUTS = ("codes", "s_k", "s_v", "u", "q", "kbuf", "ubuf", "gbuf", "w", "pcum", "q0")
+STEP_INPUTS = (*INPUTS[:-1], "h", "qx", "kx", "vx", "a", "b", "A_log", "dt_bias")
 DIM, WINDOW = 128, 16
 
 # What an edge head multiplies the drawn numbers by, and how many of its entries count.
@@ -99,3 +100,28 @@ def draw_random(library, batch, heads, rank):
 
 
 FAMILIES = {"structured": draw_structured, "second": draw_second, "random": draw_random}
+
+
+def draw_step(library, batch, heads, rank):
+    """A structured checkpoint and window of which h entries are taken, and a token."""
+    inputs = {name: array for name, array in draw_structured(library, batch, heads, rank).items() if name != "q0"}
+    h = library.cast(library.uniform(0, WINDOW, batch, heads), "int32")
+    live = library.from_numpy(np.arange(WINDOW, dtype=np.int32)) < h[..., None]
+    ones = library.xp.ones_like(inputs["gbuf"])
+    token = {
+        "qx": library.normal(batch, heads, DIM),
+        "kx": library.normal(batch, heads, DIM),
+        "vx": library.normal(batch, heads, DIM),
+        "a": library.normal(batch, heads, DIM),
+        "b": 2 * library.normal(batch, heads),
+    }
+    return {
+        **inputs,
+        "kbuf": library.cast(library.normal(batch, heads, WINDOW, DIM) * 0.1, "bfloat16"),
+        "gbuf": library.xp.where(live[..., None], inputs["gbuf"], ones),
+        "w": inputs["w"] * live,
+        "h": h,
+        **{name: library.cast(array, "bfloat16") for name, array in token.items()},
+        "A_log": library.xp.log(library.uniform(0.5, 2, heads)),
+        "dt_bias": 0.5 * library.normal(heads, DIM) - 1,
+    }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flush as docs/format.md states it, in NumPy or PyTorch, in any precision: what the judge compares with."""
+"""Flush and step as docs/format.md states them, in NumPy or PyTorch, in any precision."""
 
 LARGEST_HALF = 65504.0
 
@@ -58,3 +58,35 @@ def flush(library, inputs, dtype):
     cast = {name: library.cast(array, dtype) for name, array in inputs.items()}
     state = rebuild(xp, cast)
     return quantize(xp, state, cast["q0"], lambda m: library.cast(library.cast(m, "float16"), dtype)), state
+
+
+def log_gate(xp, inputs, lower_bound):
+    x = inputs["a"] + inputs["dt_bias"]
+    rate = xp.exp(inputs["A_log"])[:, None]
+    return -rate * xp.log1p(xp.exp(x)) if lower_bound is None else lower_bound / (1 + xp.exp(-rate * x))
+
+
+def normalised(xp, x):
+    return x / xp.sqrt((x * x).sum(-1) + 1e-6)[..., None]
+
+
+def step(library, inputs, dtype, lower_bound=None):
+    """What kda.step returns, less the rounding of its results."""
+    xp = library.xp
+    cast = {name: library.cast(array, dtype) for name, array in inputs.items()}
+    position = xp.cumsum(xp.ones_like(cast["w"]), -1) - 1
+    live, entry = position < cast["h"][..., None], position == cast["h"][..., None]
+    decay = xp.exp(gate := log_gate(xp, cast, lower_bound))
+    masked = {
+        **cast,
+        "w": cast["w"] * live,
+        "gbuf": xp.where(live[..., None], cast["gbuf"], xp.ones_like(cast["gbuf"])),
+    }
+    state = rebuild(xp, masked) * decay[..., None, :]
+    key = normalised(xp, cast["kx"])
+    query = normalised(xp, cast["qx"]) * key.shape[-1] ** -0.5
+    beta = library.cast(library.cast(1 / (1 + xp.exp(-cast["b"])), "bfloat16"), dtype)[..., None]
+    update = beta * (cast["vx"] - (state @ key[..., None])[..., 0])
+    output = (state @ query[..., None])[..., 0] + (key * query).sum(-1)[..., None] * update
+    weights = xp.where(entry, xp.ones_like(cast["w"]), cast["w"])
+    return output, key, update, decay, weights, cast["pcum"] + gate

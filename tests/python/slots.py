@@ -14,13 +14,13 @@ def make_pool(library, num_slots, **options):
 
 
 def fill(pool, slots, inputs):
-    """Make the programs of `inputs` those of `slots`, all of them due."""
+    """Make the programs of `inputs` those of `slots`; all of them due, unless h says how full they are."""
     key_dim = inputs["u"].shape[-1]
     pool.codes[slots], pool.s_k[slots], pool.s_v[slots] = inputs["codes"], inputs["s_k"], inputs["s_v"]
     pool.uq[slots, :, :, :key_dim], pool.uq[slots, :, :, key_dim:] = inputs["u"], inputs["q"]
     for name in ("kbuf", "ubuf", "gbuf", "w", "pcum"):
         getattr(pool, name)[slots] = inputs[name]
-    pool.hcnt[slots] = WINDOW
+    pool.hcnt[slots] = inputs.get("h", WINDOW)
 
 
 def checkpoint(pool, slots):

@@ -25,8 +25,8 @@ def draw(library, family="structured"):
     return FAMILIES[family](library, SLOTS - 1, HEADS, 4)
 
 
-def filled(library, inputs):
-    pool = make_pool(library, SLOTS)
+def filled(library, inputs, **options):
+    pool = make_pool(library, SLOTS, **options)
     fill(pool, slice(1, None), inputs)
     return pool
 
@@ -46,8 +46,9 @@ def rounds(library):
         yield inputs, counts, idx
 
 
-def test_replayed_graph_follows_its_inputs(gpu):
-    captured, eager = (filled(gpu, draw(gpu)) for _ in range(2))
+@pytest.mark.parametrize("layout", ["padded", "compact"])
+def test_replayed_graph_follows_its_inputs(gpu, layout):
+    captured, eager = (filled(gpu, draw(gpu), layout=layout) for _ in range(2))
     idx, q0 = every_slot(gpu), draw(gpu)["q0"]
     graph = torch.cuda.CUDAGraph()
     before = own_bits(gpu, captured)

@@ -2,12 +2,17 @@
 """Arrays of libraries that only speak DLPack, well and badly."""
 
 import ctypes
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import tvm_ffi
+from conftest import make_library, need
 from families import FAMILIES, INPUTS
 from leapquant import kda
+from leapquant._arrays import torch
+from libraries import NumpyLibrary
+from slots import bits, checkpoint, fill, make_pool
 
 
 class Foreign:
@@ -76,25 +81,70 @@ def test_every_input_foreign(inputs, expected):
     assert [tensor.tobytes() for tensor in result] == expected
 
 
-@pytest.mark.parametrize("name", INPUTS)
-def test_no_strides_means_contiguous(inputs, expected, name):
+def moved_start(array):
+    """The elements of `array` behind one more, which a byte offset leaves out."""
+    first = np.ones_like(array[:1])
+
+    def move_start(tensor):
+        tensor.byte_offset = first.nbytes
+        tensor.shape[0] -= 1
+
+    return Exporter(np.concatenate([first, array]), move_start)
+
+
+def without_strides(array):
     def drop_strides(tensor):
         tensor.strides = ctypes.POINTER(ctypes.c_int64)()
 
-    assert run_with(inputs, **{name: Exporter(exported(inputs[name]), drop_strides)}) == expected
+    return Exporter(array, drop_strides)
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_no_strides_means_contiguous(inputs, expected, name):
+    assert run_with(inputs, **{name: without_strides(exported(inputs[name]))}) == expected
 
 
 @pytest.mark.parametrize("name", INPUTS)
 def test_byte_offset_counts(inputs, expected, name):
     array = exported(inputs[name])
-    base = np.concatenate([np.ones_like(array[:1]), array])
+    assert run_with(inputs, **{name: moved_start(array)}) == expected
+    assert run_with(inputs, **{name: Foreign(np.concatenate([array[:1], array])[1:])}) == expected
 
-    def move_start(tensor):
-        tensor.byte_offset = array[:1].nbytes
-        tensor.shape[0] -= 1
 
-    assert run_with(inputs, **{name: Exporter(base, move_start)}) == expected
-    assert run_with(inputs, **{name: Foreign(base[1:])}) == expected
+@pytest.mark.parametrize("export", [Foreign, moved_start, without_strides])
+def test_pools_take_foreign_indices_and_bases(numpy_library, inputs, expected, export):
+    pool = make_pool(numpy_library, 3, num_heads=4)
+    fill(pool, slice(1, None), inputs)
+    idx = np.array([2, 1], np.int32)
+    pool.check_indices(export(idx))
+    kda.flush_inplace(pool, export(idx), export(inputs["q0"]))
+    assert bits(numpy_library, checkpoint(pool, slice(1, None))) == expected
+
+
+def test_jax_arrays(inputs, expected):
+    need(find_spec("jax"), "JAX", "LQ_REQUIRE_JAX")
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")
+    arrays = {name: jax.numpy.asarray(array) for name, array in inputs.items()}
+    assert arrays["kbuf"].dtype.name == "bfloat16"
+    assert run_with(inputs, **arrays) == expected
+
+
+def test_cupy_arrays():
+    """Of another library's device arrays the stream is unknown; PyTorch takes them over, and orders them."""
+    library = make_library("torch-cuda")
+    need(find_spec("cupy"), "CuPy", "LQ_REQUIRE_CUPY")
+    import cupy
+
+    inputs = FAMILIES["structured"](library, 2, 4, 4)
+    pool = make_pool(library, 3, num_heads=4)
+    fill(pool, slice(1, None), inputs)
+    idx, q0 = cupy.asarray([2, 1], cupy.int32), cupy.asarray(inputs["q0"])
+    with pytest.raises(TypeError, match=r"tensor 'idx': on a device, .*torch.from_dlpack"):
+        kda.flush_inplace(pool, idx, q0)
+    kda.flush_inplace(pool, torch.from_dlpack(idx), torch.from_dlpack(q0))
+    assert bits(library, checkpoint(pool, slice(1, None))) == bits(library, kda.run(**inputs))
 
 
 def test_strides_further_in_are_refused(inputs):
@@ -112,6 +162,9 @@ def test_consumed_capsule(inputs):
 
     with pytest.raises(ValueError, match="consumed once"):
         run_with(inputs, w=Spent(inputs["w"]))
+    pool = make_pool(NumpyLibrary(), 2, num_heads=4)
+    with pytest.raises(ValueError, match="consumed once"):
+        kda.flush_inplace(pool, Spent(np.ones(1, np.int32)), inputs["q0"])
 
 
 def test_bare_capsule_is_no_array(inputs):

@@ -15,12 +15,18 @@ from judge import judge
 DEFINITION = Path(__file__).parents[2] / "data" / "definitions" / "leapquant_kda_flush_r4_int8_h32_v128_k128.json"
 
 
-def check(library, family, batch, heads, rank, note):
+def check(library, family, batch, heads, rank, show):
     inputs = FAMILIES[family](library, batch, heads, rank)
     figures = judge(library, inputs, kda.run(**inputs))
-    note(
-        f"judge {library.name} {family} batch {batch}, {heads} heads, rank {rank}: strict err/err_ref "
-        f"{figures.strict_ratio:.4f}, bound used {figures.strict_use:.4f}, averaged {figures.averaged_use:.4f}"
+    show(
+        library.name,
+        family=family,
+        batch=batch,
+        heads=heads,
+        rank=rank,
+        strict_ratio=round(figures.strict_ratio, 4),
+        strict_use=round(figures.strict_use, 4),
+        averaged_use=round(figures.averaged_use, 4),
     )
     assert figures.finite
     assert figures.strict_use <= 1
@@ -29,14 +35,14 @@ def check(library, family, batch, heads, rank, note):
 
 @pytest.mark.parametrize("rank", [1, 4])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_keeps_the_bound(library, family, rank, note):
-    check(library, family, batch=2, heads=9, rank=rank, note=note)
+def test_keeps_the_bound(library, family, rank, show):
+    check(library, family, batch=2, heads=9, rank=rank, show=show)
 
 
 @pytest.mark.parametrize("batch", [16, 32, 64, 128, 256, 512])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_published_batches(cuda_library, family, batch, note):
-    check(cuda_library, family, batch, heads=32, rank=4, note=note)
+def test_published_batches(cuda_library, family, batch, show):
+    check(cuda_library, family, batch, heads=32, rank=4, show=show)
 
 
 def test_judge_notices_a_wrong_code(numpy_library):

@@ -9,6 +9,7 @@ from families import FAMILIES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leapquant import kda
+from leapquant._arrays import torch
 from libraries import NumpyLibrary
 from slots import bits, checkpoint, fill, make_pool, own_bits, take, window
 
@@ -138,6 +139,26 @@ def test_wrong_arguments(library):
         with pytest.raises(TypeError, match="tensor 'idx': expected an array"):
             kda.flush_inplace(pool, wrong, q0)
     assert own_bits(library, pool) == before
+
+
+def test_tensors_that_pytorch_does_not_export(torch_library):
+    pool, inputs = filled(torch_library)
+    idx, q0 = indices(torch_library, 1, 2), inputs["q0"]
+    for name, wrong in (
+        ("q0", q0.to_sparse()),
+        ("q0", q0.to("meta")),
+        ("idx", idx.to_sparse()),
+        ("idx", idx.to("meta")),
+    ):
+        with pytest.raises(TypeError, match=f"tensor '{name}': expected a strided tensor on cpu or cuda"):
+            kda.flush_inplace(pool, **{"idx": idx, "q0": q0, name: wrong})
+
+
+def test_lazy_negation(torch_library):
+    pool, inputs = filled(torch_library)
+    kda.flush_inplace(pool, indices(torch_library, 1), torch._neg_view(-inputs["q0"]))
+    expected = kda.run(**take(inputs, slice(0, 1)))
+    assert bits(torch_library, checkpoint(pool, slice(1, 2))) == bits(torch_library, expected)
 
 
 def test_arguments_inside_the_pool_are_refused(library):

@@ -38,6 +38,18 @@ def test_libraries_agree_on_the_cpu():
     assert bits(NumpyLibrary(), kda.run(**inputs)) == bits(library, kda.run(**tensors))
 
 
+def test_libraries_mix_on_the_cpu():
+    """Results are of the library of `codes`."""
+    library = make_library("torch-cpu")
+    inputs = draw(library)
+    expected = bits(library, kda.run(**inputs))
+    names = ("codes", "s_v", "u", "w", "q0")
+    mixed = kda.run(**{**inputs, **{name: inputs[name].numpy() for name in names}})
+    assert bits(NumpyLibrary(), mixed) == expected
+    mixed = kda.run(**{**inputs, **{name: inputs[name].numpy() for name in names[1:]}})
+    assert bits(library, mixed) == expected
+
+
 @pytest.mark.parametrize("rank", [1, 2, 4, 8])
 @pytest.mark.parametrize("heads", [1, 12])
 def test_a_program_depends_on_itself_alone(library, heads, rank):
@@ -108,6 +120,24 @@ def test_foreign_geometry(library):
     inputs["u"], inputs["q"], inputs["q0"] = inputs["u"][:, :, :3], inputs["q"][:, :, :3], inputs["q0"][:, :3]
     with pytest.raises(ValueError, match="supports rank 1, 2, 4, 8, got 3"):
         kda.run(**inputs)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("codes", lambda a: a[..., :64, :]),  # V
+        ("kbuf", lambda a: a[:, :, :8]),  # L
+        ("gbuf", lambda a: a[..., :64]),  # K
+        ("w", lambda a: a[:, :2]),  # H
+        ("q", lambda a: a[:, :, :2]),  # R
+        ("pcum", lambda a: a[:1]),  # B
+        ("q0", lambda a: a[:, :2]),
+    ],
+)
+def test_tensors_of_another_geometry_are_refused(library, name, wrong):
+    inputs = draw(library)
+    with pytest.raises(ValueError, match=rf"tensor '{name}': expected .* got"):
+        kda.run(**{**inputs, name: wrong(inputs[name])})
 
 
 def test_nonfinite_values(library):

@@ -93,6 +93,25 @@ class WriteTables(unittest.TestCase):
         self.assertEqual(lines[6], "| 16 | 1 | compact | all | 160x | 50 % | in cache |")
         self.assertEqual(lines[7], "| 16 | 1 | compact | none | - | - | - |")
 
+    def test_python_on_a_gpu_and_without(self):
+        row = {"batch": 16, "eager": 80.0, "compiled": 40.0, "run": 20.0, "flush_inplace": 10.0, "strict_use": 0.5}
+        host = {"host": 3.0, "host_unlaunched": 1.0, "host_torch_add": 2.0}
+        record = {**cuda_record(), "torch": "2", "threads": 1, "family": "random", "heads": 32, "rank": 4}
+        lines = self.filled("python-compare-cuda", {**record, "cuda": "13", "results": [{**row, **host}]})
+        self.assertIn("a device, 1 thread(s), PyTorch 2, commit c0ffee, 2000-01-02; 32 heads, rank 4", lines[2])
+        self.assertEqual(lines[6], "| 16 | 80.0 | 40.0 | 20.0 | 10.0 | 4.0x | 2.0x | 3.0 | 1.0 | 2.0 | 0.5000 |")
+        lines = self.filled("python-compare-cpu", {**record, "cuda": None, "results": [row]})
+        self.assertEqual(lines[6], "| 16 | 80.0 | 40.0 | 20.0 | 10.0 | 4.0x | 2.0x | 0.5000 |")
+
+    def test_judged_families_show_their_largest_figures(self):
+        figures = {"library": "torch-cuda", "family": "random", "heads": 32}
+        small = {**figures, "batch": 16, "strict_ratio": 1.0, "strict_use": 0.9, "averaged_use": 0.8}
+        large = {**figures, "batch": 32, "strict_ratio": 1.001, "strict_use": 0.7, "averaged_use": 0.6}
+        others = [{**small, "batch": 2, "strict_use": 2.0}, {**small, "library": "numpy", "strict_use": 2.0}]
+        lines = self.filled("python-judge-cuda", {**cuda_record(small, large, *others), "torch": "2"})
+        self.assertEqual(lines[6], "| random | 2 | 1536 | 1.0010 | 0.9000 | 0.8000 |")
+        self.assertEqual(lines[7], "<!-- end -->")
+
     def test_without_a_record_a_block_stays(self):
         self.assertEqual(self.filled("cuda-kda-flush"), DOCUMENT.format(name="cuda-kda-flush").splitlines())
 

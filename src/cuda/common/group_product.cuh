@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Products of a group of four warps, D += A B with D [64, N] in registers and 16-bit A [64, 16], B [16, N] in shared
-// memory. On sm_90a one asynchronous warpgroup instruction each; elsewhere the same product of the same bytes by every
-// warp's own instructions. Both leave D alike: warp w holds rows 16 w ... 16 w + 15, and d[4 j ... 4 j + 3] are columns
-// 8 j + 2 t, 8 j + 2 t + 1 of rows 16 w + g and 16 w + g + 8 (g = lane / 4, t = lane % 4).
+// Products of a group of four warps, D += A B with D [64, N] in registers, 16-bit A [64, 16] in shared memory or in
+// registers and B [16, N] in shared memory. On sm_90a one asynchronous warpgroup instruction each; elsewhere the same
+// product of the same bytes by every warp's own instructions. Both leave D alike: warp w holds rows 16 w ... 16 w + 15,
+// and d[4 j ... 4 j + 3] are columns 8 j + 2 t, 8 j + 2 t + 1 of rows 16 w + g and 16 w + g + 8 (g = lane / 4, t = lane
+// % 4).
 #pragma once
 
 #include "cuda/common/ptx.cuh"
@@ -75,6 +76,24 @@ __device__ __forceinline__ void warpgroup_product(float (&d)[64], uint64_t a, ui
       : LQ_D16(d, 0), LQ_D16(d, 16), LQ_D16(d, 32), LQ_D16(d, 48)
       : "l"(a), "l"(b), "r"(accumulate), "n"(kTransposeA));
 }
+
+// A from registers: the fragments of each warp's 16 rows.
+__device__ __forceinline__ void warpgroup_product(float (&d)[8], const uint32_t (&a)[4], uint64_t b, int accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %13, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7}, {%8,%9,%10,%11}, %12, p, 1, 1, "
+      "1;\n}"
+      : LQ_D4(d, 0), LQ_D4(d, 4)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
+__device__ __forceinline__ void warpgroup_product(float (&d)[16], const uint32_t (&a)[4], uint64_t b, int accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, {%16,%17,%18,%19}, %20, p, 1, 1, 1;\n}"
+      : LQ_D16(d, 0)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
 #undef LQ_D16
 #undef LQ_D4
 
@@ -93,17 +112,12 @@ __device__ __forceinline__ void load_left(uint32_t (&a)[4], const Tile<kRowBytes
 
 #endif
 
-// D += A B, or D = A B. B's rows are the inner index.
-template <int kRegisters, int kRowsA, Along kAlongA, int kRowsB>
-__device__ __forceinline__ void multiply(float (&d)[kRegisters], const Tile<kRowsA, kAlongA>& a,
-                                         const Tile<kRowsB, Along::kOuter>& b, bool accumulate) {
-#if LQ_WARPGROUP_INSTRUCTIONS
-  warpgroup_product<kAlongA == Along::kOuter ? 1 : 0>(d, descriptor(a), descriptor(b), accumulate ? 1 : 0);
-#else
-  const uint32_t warp = threadIdx.x / 32;
+#if !LQ_WARPGROUP_INSTRUCTIONS
+
+template <int kRegisters, int kRowsB>
+__device__ __forceinline__ void multiply_by_warps(float (&d)[kRegisters], const uint32_t (&a)[4],
+                                                  const Tile<kRowsB, Along::kOuter>& b, bool accumulate) {
   const uint32_t lane = threadIdx.x % 32;
-  uint32_t left[4];
-  load_left(left, a, warp, lane);
 #pragma unroll
   for (int pair = 0; pair < kRegisters / 8; ++pair) {
     constexpr int kPairsOfRow = kRowsB / 32;
@@ -114,9 +128,34 @@ __device__ __forceinline__ void multiply(float (&d)[kRegisters], const Tile<kRow
     for (int tile = 0; tile < 2; ++tile) {
       float* const c = d + 8 * pair + 4 * tile;
       if (!accumulate) c[0] = c[1] = c[2] = c[3] = 0.0f;
-      multiply_bfloat(c, left[0], left[1], left[2], left[3], right[2 * tile], right[2 * tile + 1]);
+      multiply_bfloat(c, a[0], a[1], a[2], a[3], right[2 * tile], right[2 * tile + 1]);
     }
   }
+}
+
+#endif
+
+// D += A B, or D = A B. B's rows are the inner index.
+template <int kRegisters, int kRowsA, Along kAlongA, int kRowsB>
+__device__ __forceinline__ void multiply(float (&d)[kRegisters], const Tile<kRowsA, kAlongA>& a,
+                                         const Tile<kRowsB, Along::kOuter>& b, bool accumulate) {
+#if LQ_WARPGROUP_INSTRUCTIONS
+  warpgroup_product<kAlongA == Along::kOuter ? 1 : 0>(d, descriptor(a), descriptor(b), accumulate ? 1 : 0);
+#else
+  uint32_t left[4];
+  load_left(left, a, threadIdx.x / 32, threadIdx.x % 32);
+  multiply_by_warps(d, left, b, accumulate);
+#endif
+}
+
+// The same with fragments of A, which must stay as they are until the product is finished.
+template <int kRegisters, int kRowsB>
+__device__ __forceinline__ void multiply(float (&d)[kRegisters], const uint32_t (&a)[4],
+                                         const Tile<kRowsB, Along::kOuter>& b, bool accumulate) {
+#if LQ_WARPGROUP_INSTRUCTIONS
+  warpgroup_product(d, a, descriptor(b), accumulate ? 1 : 0);
+#else
+  multiply_by_warps(d, a, b, accumulate);
 #endif
 }
 

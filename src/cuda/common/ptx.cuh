@@ -21,7 +21,24 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
 __device__ __forceinline__ void copy_async16(uint32_t smem, const void* gmem) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(smem), "l"(gmem) : "memory");
 }
+__device__ __forceinline__ void copy_async4(uint32_t smem, const void* gmem) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(smem), "l"(gmem) : "memory");
+}
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// Brings the line of an address into the L2 cache.
+__device__ __forceinline__ void prefetch_line(const void* gmem) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(gmem) : "memory");
+}
+// Bytes that are needed once.
+__device__ __forceinline__ uint4 load_global16(const void* gmem) {
+  uint4 value;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(gmem)
+               : "memory");
+  return value;
+}
 
 // ---- shared memory by address ---------------------------------------------------------------------------------------
 
@@ -60,6 +77,19 @@ __device__ __forceinline__ void load_transposed(uint32_t (&m)[4], uint32_t addre
                : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
                : "r"(address)
                : "memory");
+}
+
+// Stores the matrices whose fragments load_matrices() gives.
+__device__ __forceinline__ void store_matrices(const uint32_t (&m)[4], uint32_t address) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(m[0]), "r"(m[1]),
+               "r"(m[2]), "r"(m[3])
+               : "memory");
+#else
+  const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) store_shared(__shfl_sync(kFullWarp, address, 8 * i + lane / 4) + lane % 4 * 4, m[i]);
+#endif
 }
 
 // ---- products of one warp: c += a b, fp32 accumulators --------------------------------------------------------------
@@ -102,23 +132,27 @@ __device__ __forceinline__ float2 unpack_bfloat(uint32_t packed) {
   return make_float2(__uint_as_float(packed << 16), __uint_as_float(packed & 0xFFFF0000u));
 }
 
-// Two values as three bfloats each, 24 bits in all: x = hi + mid + lo.
+// Two values as two or three bfloats each, 16 or 24 bits in all: x = hi + mid + lo.
 struct BfloatPair {
   uint32_t hi;
   uint32_t mid;
   uint32_t lo;
 };
+template <int kTerms>
 __device__ __forceinline__ BfloatPair split_pair(float x, float y) {
   BfloatPair pair;
   pair.hi = pack_bfloat(x, y);
   const float2 hi = unpack_bfloat(pair.hi);
   const float2 rest = make_float2(x - hi.x, y - hi.y);
   pair.mid = pack_bfloat(rest.x, rest.y);
-  const float2 mid = unpack_bfloat(pair.mid);
-  pair.lo = pack_bfloat(rest.x - mid.x, rest.y - mid.y);
+  pair.lo = 0;
+  if constexpr (kTerms == 3) {
+    const float2 mid = unpack_bfloat(pair.mid);
+    pair.lo = pack_bfloat(rest.x - mid.x, rest.y - mid.y);
+  }
   return pair;
 }
-// The same of one value: hi beside mid, lo beside a zero.
+// One value as three: hi beside mid, lo beside a zero.
 struct BfloatTerms {
   uint32_t hi_mid;
   uint32_t lo;

@@ -3,7 +3,7 @@
 // Step 3: the residual E, its scales and its codes.
 #pragma once
 
-#include "cuda/flush/orthonormalize.cuh"
+#include "cuda/flush/iterate.cuh"
 
 namespace leapquant::cuda {
 
@@ -61,14 +61,14 @@ __device__ __forceinline__ void start_residual(const SharedStorage<kColumns>& sm
     }
 #pragma unroll
     for (int tile = 0; tile < 2; ++tile) {
-      uint32_t codes[4];
-      load_matrices(codes, source + pair / 4 * sizeof(smem.codes[0]) + tile * 64 * 128 +
-                               ((2 * (pair % 4) + place.lane / 16 ^ (row & 7)) << 4));
+      uint32_t fragment[4];
+      load_matrices(fragment, source + pair / 4 * sizeof(smem.codes[0]) + tile * 64 * 128 +
+                                  ((2 * (pair % 4) + place.lane / 16 ^ (row & 7)) << 4));
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         float* const c = &e[tile][4 * (2 * pair + i)];
-        multiply_bfloat_first(c, codes[2 * i], codes[2 * i + 1], mid[i]);
-        multiply_bfloat(c, codes[2 * i], codes[2 * i + 1], hi[i]);
+        multiply_bfloat_first(c, fragment[2 * i], fragment[2 * i + 1], mid[i]);
+        multiply_bfloat(c, fragment[2 * i], fragment[2 * i + 1], hi[i]);
         c[0] *= row_scale[2 * tile];
         c[1] *= row_scale[2 * tile];
         c[2] *= row_scale[2 * tile + 1];
@@ -98,7 +98,7 @@ __device__ __forceinline__ void subtract_factors(SharedStorage<kColumns>& smem, 
   }
 }
 
-// E += A B. The window's lo terms are left out: 2^-17 of an entry is far below what the codes resolve.
+// E += A B.
 template <int kColumns>
 __device__ __forceinline__ void add_window(const SharedStorage<kColumns>& smem, Residual& e) {
   using L = Layout<kColumns>;
@@ -112,7 +112,7 @@ __device__ __forceinline__ void add_window(const SharedStorage<kColumns>& smem, 
     }
 #pragma unroll
     for (int group = 0; group < L::kTiles; ++group) {
-      multiply(e[tile], tiles.columns(smem.value_side, tile, 1 + group), tiles.columns(smem.key_side, 0, 3 + group),
+      multiply(e[tile], tiles.columns(smem.value_side, tile, 1 + group), tiles.columns(smem.key_side, 0, 2 + group),
                true);
     }
   }

@@ -13,6 +13,10 @@ inline constexpr int kWarps = 4;  // one program per group of four warps, the un
 inline constexpr int kThreads = 32 * kWarps;
 static_assert(kThreads == kDim, "a thread owns one row of every thin matrix");
 
+// What decays the state between tokens. KDA: gates and one decay for every key channel, the latter as a logarithm. GDN:
+// one decay for the whole head; window weights have decayed already.
+enum class Decay { kByChannel, kByHead };
+
 // Thin matrices have 4 or 8 columns, of which the rank uses the first. `kColumns` selects the variant.
 //
 // Blocks that share a multiprocessor, which bounds the registers of a thread. Shared memory, at least 227 KiB on sm_90
@@ -54,8 +58,8 @@ enum Tensor {
   kWindowKey,
   kWindowUpdate,
   kWindowWeight,
-  kWindowGate,
-  kLogDecay,
+  kWindowGate,       // none with a decay by head
+  kCheckpointDecay,  // its logarithm with a decay by channel
   kTargetCodes,
   kTargetKeyScale,
   kTargetValueScale,
@@ -83,6 +87,7 @@ struct FlushArguments {
   int64_t target_value_factor_row;
   const float* start_basis;  // [V, R]
   int32_t rank;
+  Decay decay;
   uint32_t code_exponents;  // kCodeExponents: as an argument it does not become an immediate operand
   Selection selection;
 };

@@ -3,13 +3,9 @@
 // Step 2's products with the state, which is never formed: S = diag(s_v) C diag(c) + A B.
 #pragma once
 
-#include "cuda/flush/prepare.cuh"
+#include "cuda/flush/orthonormalize.cuh"
 
 namespace leapquant::cuda {
-
-// One row of a thin matrix.
-template <int kColumns>
-using ThinRow = float[kColumns];
 
 // Byte offset of factor t's hi and mid in a row of a thin operand; its lo and zero are in the next chunk.
 template <int kColumns>
@@ -108,42 +104,35 @@ __device__ __forceinline__ void exchange_rows(SharedStorage<kColumns>& smem, con
     }
   }
   __syncwarp();
-#pragma unroll
-  for (int group = 0; group < kColumns / 4; ++group) {
-    const float4 part = *reinterpret_cast<const float4*>(&smem.thin[place.own][4 * group]);
-    row[4 * group] = part.x;
-    row[4 * group + 1] = part.y;
-    row[4 * group + 2] = part.z;
-    row[4 * group + 3] = part.w;
-  }
+  load_row<kColumns>(smem.thin[place.own], row);
 }
 
 // kTransposed: the thread's row of S^T x = c (C^T (s_v x)) + B^T (A^T x); otherwise of S x = s_v (C (c x)) + A (B x).
-// operand[0] holds the scaled x and operand[1] x itself.
+// operand[0] holds the scaled x, operand[1] x itself, and x_row is the thread's row of it. While the products run, the
+// Cholesky factor of x's Gram matrix is found. Operands may be written again at once.
 template <int kColumns, bool kTransposed>
 __device__ __forceinline__ void multiply_state(SharedStorage<kColumns>& smem, const Place& place,
-                                               ThinRow<kColumns>& row) {
+                                               const CodeFragments& fragments, int rank, bool with_cholesky,
+                                               const ThinRow<kColumns>& x_row, ThinRow<kColumns>& row,
+                                               Cholesky<kColumns>& cholesky) {
   using L = Layout<kColumns>;
   constexpr int kSteps = kDim / 16;
-  constexpr int kInnerTiles = kTransposed ? 1 : (16 * L::kKeyBlocks + 63) / 64;
+  constexpr int kTermBlocks = 2;  // of window entries on the key side
 
   const Tiles<kColumns> tiles(smem);
 
-  // A^T x or B x. The sides have fewer rows than the tiles: what else a tile reads ends in rows that nobody reads.
-  ThinAccumulator<kColumns> inner[kInnerTiles];
+  // A^T x or B x. The sides have fewer rows than the tile: what else it reads ends in rows that nobody reads.
+  ThinAccumulator<kColumns> inner;
   ThinAccumulator<kColumns> codes[2];
   ThinAccumulator<kColumns> outer[2];
   begin_products();
 #pragma unroll
-  for (int tile = 0; tile < kInnerTiles; ++tile) {
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const auto x = tiles.thin(smem.operand[1], step);
-      if constexpr (kTransposed) {
-        multiply(inner[tile], tiles.rows(smem.value_side, 64 * tile, step), x, step > 0);
-      } else {
-        multiply(inner[tile], tiles.rows(smem.key_side, 64 * tile, step), x, step > 0);
-      }
+  for (int step = 0; step < kSteps; ++step) {
+    const auto x = tiles.thin(smem.operand[1], step);
+    if constexpr (kTransposed) {
+      multiply(inner, tiles.rows(smem.value_side, 0, step), x, step > 0);
+    } else {
+      multiply(inner, tiles.rows(smem.key_side, 0, step), x, step > 0);
     }
   }
   commit_products();
@@ -155,31 +144,31 @@ __device__ __forceinline__ void multiply_state(SharedStorage<kColumns>& smem, co
       if constexpr (kTransposed) {
         multiply(codes[tile], tiles.columns(smem.codes, tile, step), x, step > 0);
       } else {
-        multiply(codes[tile], tiles.rows(smem.codes, 64 * tile, step), x, step > 0);
+        multiply(codes[tile], fragments[tile][step], x, step > 0);
       }
     }
   }
   commit_products();
+  if (with_cholesky) write_gram(smem, place, x_row);
   wait_for_products<1>();
-#pragma unroll
-  for (int tile = 0; tile < kInnerTiles; ++tile) {
-    finish(inner[tile]);
-    constexpr int kEntryBlocks = kTransposed ? 1 : 3;
-    const uint32_t block = 4 * tile + place.warp;
-    if (block < kEntryBlocks) {
-      write_inner_entries<kColumns>(smem, place, block, inner[tile]);
-    } else if (block < kEntryBlocks + L::kTiles) {
-      write_inner_factors<kColumns, kTransposed>(smem, place, block, inner[tile]);
-    }
+  finish(inner);
+  constexpr int kEntryBlocks = kTransposed ? 1 : kTermBlocks;
+  if (place.warp < kEntryBlocks) {
+    write_inner_entries<kColumns>(smem, place, place.warp, inner);
+  } else if (place.warp < kEntryBlocks + L::kTiles) {
+    write_inner_factors<kColumns, kTransposed>(smem, place, place.warp, inner);
   }
+  wait_for_products<0>();
+  finish(codes[0]);
+  finish(codes[1]);
   publish_operands();
   begin_products();
 #pragma unroll
   for (int tile = 0; tile < 2; ++tile) {
-    // Entries: B's hi, mid, lo times one block of sums, or A times the three blocks of B x.
+    // Entries: B's hi and mid times one block of sums, or A times the two blocks of B x.
 #pragma unroll
-    for (int block = 0; block < 3 + L::kTiles; ++block) {
-      const int factors = block - 3;
+    for (int block = 0; block < kTermBlocks + L::kTiles; ++block) {
+      const int factors = block - kTermBlocks;
       if constexpr (kTransposed) {
         multiply(outer[tile], tiles.columns(smem.key_side, tile, block),
                  tiles.thin(smem.inner, factors < 0 ? 0 : 1 + factors), block > 0);
@@ -190,12 +179,12 @@ __device__ __forceinline__ void multiply_state(SharedStorage<kColumns>& smem, co
     }
   }
   commit_products();
+  if (with_cholesky) find_cholesky(smem, rank, cholesky);
   wait_for_products<0>();
   const float* const scales = kTransposed ? smem.code_scale : smem.value_scale;
   float value[4][L::kTiles];
 #pragma unroll
   for (int tile = 0; tile < 2; ++tile) {
-    finish(codes[tile]);
     finish(outer[tile]);
 #pragma unroll
     for (int high = 0; high < 2; ++high) {
@@ -208,6 +197,53 @@ __device__ __forceinline__ void multiply_state(SharedStorage<kColumns>& smem, co
     }
   }
   exchange_rows<kColumns>(smem, place, value, row);
+}
+
+// Step 2: the thread's rows of Q and U = S^T Q, from its row of q0. S P is taken as (S Z) L^-T with Z = P L^T, and U as
+// (S^T Y) L^-T with Y = Q L^T, so that L is found while the product runs; where that would not be accurate, the columns
+// are made orthonormal first and the product is taken again.
+template <int kColumns>
+__device__ __forceinline__ void find_factors(SharedStorage<kColumns>& smem, const Place& place,
+                                             const CodeFragments& codes, int rank, ThinRow<kColumns>& value_row,
+                                             ThinRow<kColumns>& key_row) {
+  Cholesky<kColumns> cholesky;
+#pragma unroll 1
+  for (int product = 0;; ++product) {
+    publish_rows<kColumns>(smem, place, value_row, smem.value_scale[place.own]);
+    multiply_state<kColumns, true>(smem, place, codes, rank, product == 1, value_row, key_row, cholesky);
+    if (product == 1 && cholesky.conditioning >= Conditioning::kGood) break;
+    if (product == 1) {
+      gram_schmidt(smem, place, rank, value_row);
+      continue;
+    }
+    if (product == 2) return;
+#pragma unroll 1
+    for (bool settled = false;; settled = true) {
+      publish_rows<kColumns>(smem, place, key_row, smem.code_scale[place.own]);
+      multiply_state<kColumns, false>(smem, place, codes, rank, !settled, key_row, value_row, cholesky);
+      if (settled) break;
+      if (cholesky.conditioning >= Conditioning::kGood) {
+        cholesky.apply(value_row);
+        break;
+      }
+      if (cholesky.conditioning == Conditioning::kIndependent) {
+        cholesky.apply(key_row);
+      } else {
+        gram_schmidt(smem, place, rank, key_row);
+      }
+    }
+  }
+#pragma unroll 1
+  for (;;) {
+    cholesky.apply(value_row);
+    cholesky.apply(key_row);
+    if (cholesky.conditioning == Conditioning::kOrthogonal) break;
+    __syncthreads();  // the Gram matrix has been read
+    write_gram(smem, place, value_row);
+    __syncthreads();
+    find_cholesky(smem, rank, cholesky);
+    cholesky.conditioning = Conditioning::kOrthogonal;
+  }
 }
 
 }  // namespace leapquant::cuda

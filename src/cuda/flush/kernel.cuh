@@ -2,8 +2,9 @@
 //
 // The flush: a persistent grid, one program at a time per block of four warps, several blocks a multiprocessor.
 //
-// S is never formed before the residual. With C the codes, c[k] = s_k[k] exp(pcum[k]) / 127, A = [ubuf | old q] and
-// B = [w D kbuf | old u exp(pcum)], the rank-20 part,
+// S is never formed before the residual. With C the codes, c[k] = s_k[k] d[k] / 127, A = [ubuf | old q] and
+// B = [w D kbuf | old u d], the rank-20 part, where d = exp(pcum) and D is the product of the later gates in KDA, and
+// d = p and D = 1 in GDN,
 //
 //   step 1  S = diag(s_v) C diag(c) + A B
 //   step 2  Z = S^T q0 = c (C^T (s_v q0)) + B^T (A^T q0),   P = orth Z
@@ -24,125 +25,113 @@
 
 namespace leapquant::cuda {
 
-// Where the tensors of a program are, for the copies and stores of one turn.
+// Notes a turn's program, and where its tensors are.
 template <int kColumns>
-__device__ __forceinline__ void write_addresses(SharedStorage<kColumns>& smem, uint32_t thread, int turn,
-                                                const Program& program) {
+__device__ __forceinline__ void enter(SharedStorage<kColumns>& smem, uint32_t thread, int turn,
+                                      const Program& program) {
+  if (thread == 0) smem.position[turn] = program.position;
   if (thread < kTensorCount && program.position >= 0) smem.address[turn][thread] = at(smem.tensor[thread], program);
 }
 
-// The block's first program, whose copies have begun when there is one.
-template <int kColumns>
-__device__ __forceinline__ Program first_program(const FlushArguments& arguments, SharedStorage<kColumns>& smem,
-                                                 ListCursor& cursor) {
+// Begins the copies of the block's first program, if there is one.
+template <Decay kDecay, int kColumns>
+__device__ __forceinline__ bool begin_first_program(const FlushArguments& arguments, SharedStorage<kColumns>& smem) {
   const int thread = threadIdx.x;
   if (thread == 0) {
     smem.due.scanned = 0;
     smem.due.phase = blockIdx.x;
+    smem.due.start = smem.due.end = 0;
   }
   __syncthreads();
-  const Program program = next_program(arguments.selection, smem.due, cursor);
-  if (program.position < 0) return program;
+  extend_list(arguments.selection, smem.due, 0);
+  const Program program = program_at(arguments.selection, smem.due, 0);
+  if (program.position < 0) return false;
   if (thread < kTensorCount) smem.tensor[thread] = arguments.tensor[thread];
-  write_addresses(smem, thread, 0, program);
+  enter(smem, thread, 0, program);
   __syncthreads();
-  load_program(arguments, smem, thread, 0);
+  load_program<kDecay>(arguments, smem, thread, 0);
   for (int i = thread; i < kColumns * kDim; i += kThreads) {
     if (i / kDim >= arguments.rank) smem.key_factor[i / kDim][i % kDim] = smem.value_factor[i / kDim][i % kDim] = 0;
   }
-  return program;
+  return true;
 }
 
-// The thread's row of q0 [V, R].
+// The thread's row of q0 [V, R] to shared memory, by powers of two that bring the columns to ordinary sizes: only their
+// directions matter.
 template <int kColumns>
-__device__ __forceinline__ void load_start_row(const FlushArguments& arguments, const Place& place,
-                                               ThinRow<kColumns>& row) {
-  const float* const source = arguments.start_basis + place.own * arguments.rank;
-#pragma unroll
-  for (int r = 0; r < kColumns; ++r) row[r] = r < arguments.rank ? __ldg(source + r) : 0.0f;
-}
-
-// Powers of two that bring the columns of q0 to ordinary sizes: only their directions matter.
-template <int kColumns>
-__device__ __forceinline__ void find_start_scales(const FlushArguments& arguments, SharedStorage<kColumns>& smem) {
+__device__ __forceinline__ void prepare_start(const FlushArguments& arguments, SharedStorage<kColumns>& smem) {
   const Place place;
+  const float* const source = arguments.start_basis + place.own * arguments.rank;
   ThinRow<kColumns> row;
-  load_start_row<kColumns>(arguments, place, row);
 #pragma unroll
   for (int r = 0; r < kColumns; ++r) {
+    row[r] = r < arguments.rank ? __ldg(source + r) : 0.0f;
     const uint32_t largest = __reduce_max_sync(kFullWarp, __float_as_uint(fabsf(row[r])));
     if (place.lane == 0) smem.gram[r][place.warp] = __uint_as_float(largest);
   }
   __syncthreads();
-  if (place.thread < kColumns) {
-    const float4 part = *reinterpret_cast<const float4*>(smem.gram[place.thread]);
-    smem.start_scale[place.thread] = power_to_one(fmaxf(fmaxf(part.x, part.y), fmaxf(part.z, part.w)));
+#pragma unroll
+  for (int r = 0; r < kColumns; ++r) {
+    const float4 part = *reinterpret_cast<const float4*>(smem.gram[r]);
+    smem.start[place.own][r] = row[r] * power_to_one(fmaxf(fmaxf(part.x, part.y), fmaxf(part.z, part.w)));
   }
 }
 
-template <int kColumns>
+template <Decay kDecay, int kColumns>
 __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
     flush_kernel(const __grid_constant__ FlushArguments arguments) {
   auto& smem = *reinterpret_cast<SharedStorage<kColumns>*>(shared_bytes);
   const int rank = arguments.rank;
   const bool in_place = arguments.selection.slot_index != nullptr;
 
-  ListCursor cursor;
-  Program program = first_program(arguments, smem, cursor);
-  if (program.position < 0) return;
-  find_start_scales(arguments, smem);
+  if (!begin_first_program<kDecay>(arguments, smem)) return;
+  prepare_start(arguments, smem);
 
-  for (int turn = 0; program.position >= 0; turn ^= 1) {
-    wait_for_copies();
-    __syncthreads();
-    prepare(smem, arguments.code_exponents);
-    const Program next = next_program(arguments.selection, smem.due, cursor);
-    const Place place;
-    char* const* const address = smem.address[turn];
-    write_addresses(smem, place.thread, turn ^ 1, next);
-    ThinRow<kColumns> value_row;
-    load_start_row<kColumns>(arguments, place, value_row);
-#pragma unroll
-    for (int r = 0; r < kColumns; ++r) value_row[r] *= smem.start_scale[r];
-    __syncthreads();  // the staged window has been read
-
-    // Step 2: factors. Rows of keys are by place.
-    ThinRow<kColumns> key_row;
+  bool more = true;
 #pragma unroll 1
-    for (int product = 0;; ++product) {
-      publish_rows<kColumns>(smem, place, value_row, smem.value_scale[place.own]);
-      multiply_state<kColumns, true>(smem, place, key_row);
-      if (product == 1) break;
-      orthonormalize(smem, place, rank, 1, key_row);
-      publish_rows<kColumns>(smem, place, key_row, smem.code_scale[place.own]);
-      multiply_state<kColumns, false>(smem, place, value_row);
-      orthonormalize(smem, place, rank, 2, value_row);
+  for (uint32_t number = 0; more; ++number) {
+    extend_list(arguments.selection, smem.due, number + 1);
+    char* const* const address = smem.address[number % 2];
+    ThinRow<kColumns> value_row;
+    ThinRow<kColumns> key_row;  // by place
+    {
+      const Place place;
+      CodeFragments codes;
+      prepare<kDecay>(arguments, smem, place, address[kCodes], codes);
+      enter(smem, place.thread, (number + 1) % 2, program_at(arguments.selection, smem.due, number + 1));
+      load_row<kColumns>(smem.start[place.own], value_row);
+      __syncthreads();  // the staged window has been read
+      find_factors(smem, place, codes, rank, value_row, key_row);
     }
 
-    // Step 3: residual. operand[1] was last read before the barrier in multiply_state.
-    store_factors<kColumns>(value_row, 0x8000u, new_factors(smem).value[place.own], address[kTargetValueFactor],
-                            arguments.target_value_factor_row, place.own, rank);
-    store_factors<kColumns>(key_row, 0, new_factors(smem).key[place.own], address[kTargetKeyFactor],
-                            arguments.target_key_factor_row, key_of_place(place.own), rank);
-    __syncthreads();
+    // Step 3: residual. Operands were last read before a barrier in multiply_state.
     Residual residual;
-    start_residual(smem, place, residual);
-    subtract_factors(smem, place, residual);
-    add_window(smem, residual);
-    write_column_parts(smem, place, residual);
+    {
+      const Place place;
+      store_factors<kColumns>(value_row, 0x8000u, new_factors(smem).value[place.own], address[kTargetValueFactor],
+                              arguments.target_value_factor_row, place.own, rank);
+      store_factors<kColumns>(key_row, 0, new_factors(smem).key[place.own], address[kTargetKeyFactor],
+                              arguments.target_key_factor_row, key_of_place(place.own), rank);
+      __syncthreads();
+      start_residual(smem, place, residual);
+      subtract_factors(smem, place, residual);
+      add_window(smem, residual);
+      write_column_parts(smem, place, residual);
+    }
     __syncthreads();  // all operands have been read
-    if (next.position >= 0) load_program(arguments, smem, place.thread, turn ^ 1);
+    const Place place;
     finish_columns(smem, place.thread, address[kTargetKeyScale]);
+    more = smem.position[(number + 1) % 2] >= 0;
+    if (more) load_program<kDecay>(arguments, smem, place.thread, (number + 1) % 2);
     // Stores to global memory come after the last publish_operands(), which would wait for them.
-    if (in_place) reset_window(address, place.thread);
+    if (in_place) reset_window<kDecay>(address, place.thread);
     __syncthreads();
     if (place.thread == 0 && smem.non_finite != 0 && in_place) {
-      atomicMin(arguments.selection.first_error_position + 1, program.position);
+      atomicMin(arguments.selection.first_error_position + 1, smem.position[number % 2]);
     }
     float code_factor[4];
     scale_rows(smem, place, address[kTargetValueScale], residual, code_factor);
     store_codes(residual, place, code_factor, address[kTargetCodes]);
-    program = next;
   }
 }
 

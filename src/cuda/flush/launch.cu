@@ -8,14 +8,15 @@ namespace leapquant::cuda {
 namespace {
 
 // The kernel's shared memory, and how many of its blocks the current device runs at once.
-template <int kColumns>
+template <Decay kDecay, int kColumns>
 cudaError_t prepare(int* resident) {
   constexpr int kBytes = sizeof(SharedStorage<kColumns>);
   static_assert(kBytes <= 99 * 1024, "every architecture from sm_80 on has this much");
-  cudaError_t error = cudaFuncSetAttribute(flush_kernel<kColumns>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  cudaError_t error =
+      cudaFuncSetAttribute(flush_kernel<kDecay, kColumns>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error != cudaSuccess) return error;
   int of_one = 0;
-  error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_one, flush_kernel<kColumns>, kThreads, kBytes);
+  error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_one, flush_kernel<kDecay, kColumns>, kThreads, kBytes);
   if (error != cudaSuccess) return error;
   int device = 0;
   int multiprocessors = 0;
@@ -26,9 +27,9 @@ cudaError_t prepare(int* resident) {
   return error;
 }
 
-template <int kColumns>
+template <Decay kDecay, int kColumns>
 cudaError_t launch(const FlushArguments& arguments, int blocks, cudaStream_t stream) {
-  flush_kernel<kColumns><<<blocks, kThreads, sizeof(SharedStorage<kColumns>), stream>>>(arguments);
+  flush_kernel<kDecay, kColumns><<<blocks, kThreads, sizeof(SharedStorage<kColumns>), stream>>>(arguments);
   return cudaGetLastError();
 }
 
@@ -41,16 +42,30 @@ int grid_of(const Selection& selection, int resident) {
   return static_cast<int>((selection.programs + rounds - 1) / rounds);
 }
 
-}  // namespace
-
-cudaError_t prepare_flush(ResidentBlocks* resident) {
-  const cudaError_t error = prepare<4>(&resident->columns4);
-  return error != cudaSuccess ? error : prepare<8>(&resident->columns8);
+template <Decay kDecay>
+cudaError_t prepare(ResidentBlocks* resident) {
+  const cudaError_t error = prepare<kDecay, 4>(&resident->columns4);
+  return error != cudaSuccess ? error : prepare<kDecay, 8>(&resident->columns8);
 }
 
-cudaError_t launch_flush(const FlushArguments& arguments, const ResidentBlocks& resident, cudaStream_t stream) {
-  if (arguments.rank <= 4) return launch<4>(arguments, grid_of(arguments.selection, resident.columns4), stream);
-  return launch<8>(arguments, grid_of(arguments.selection, resident.columns8), stream);
+template <Decay kDecay>
+cudaError_t launch(const FlushArguments& arguments, const ResidentBlocks& resident, cudaStream_t stream) {
+  if (arguments.rank <= 4) {
+    return launch<kDecay, 4>(arguments, grid_of(arguments.selection, resident.columns4), stream);
+  }
+  return launch<kDecay, 8>(arguments, grid_of(arguments.selection, resident.columns8), stream);
+}
+
+}  // namespace
+
+cudaError_t prepare_flush(FlushKernels* kernels) {
+  const cudaError_t error = prepare<Decay::kByChannel>(&kernels->by_channel);
+  return error != cudaSuccess ? error : prepare<Decay::kByHead>(&kernels->by_head);
+}
+
+cudaError_t launch_flush(const FlushArguments& arguments, const FlushKernels& kernels, cudaStream_t stream) {
+  if (arguments.decay == Decay::kByHead) return launch<Decay::kByHead>(arguments, kernels.by_head, stream);
+  return launch<Decay::kByChannel>(arguments, kernels.by_channel, stream);
 }
 
 }  // namespace leapquant::cuda

@@ -13,11 +13,17 @@ struct ResidentBlocks {
   int columns8 = 0;
 };
 
+// The same for each decay.
+struct FlushKernels {
+  ResidentBlocks by_channel;
+  ResidentBlocks by_head;
+};
+
 // Loads the kernels on the current device and allows them the shared memory they need, so that a later launch loads,
 // allocates and synchronises nothing.
-cudaError_t prepare_flush(ResidentBlocks* resident);
+cudaError_t prepare_flush(FlushKernels* kernels);
 
-// Enqueues one launch on the device that `resident` is of, which is current.
-cudaError_t launch_flush(const FlushArguments& arguments, const ResidentBlocks& resident, cudaStream_t stream);
+// Enqueues one launch on the device that `kernels` is of, which is current.
+cudaError_t launch_flush(const FlushArguments& arguments, const FlushKernels& kernels, cudaStream_t stream);
 
 }  // namespace leapquant::cuda

@@ -19,31 +19,30 @@ __device__ __forceinline__ uint32_t value_side_offset(uint32_t row, uint32_t chu
   return chunk / 8 * Layout<kColumns>::kValueHalfBytes + row * 128 + ((chunk % 8 ^ (row & 7)) << 4);
 }
 
+// The codes go straight into registers, in the kernel's own time; here they are only brought nearer.
+//
 // Addresses are fetched before a copy that needs them, several at once: a copy right after a load waits for it.
-template <int kColumns>
+template <Decay kDecay, int kColumns>
 __device__ __forceinline__ void load_program(const FlushArguments& arguments, SharedStorage<kColumns>& smem,
                                              uint32_t thread, int turn) {
   char* const* const address = smem.address[turn];
   const uint32_t row = thread / 16;
   const uint32_t chunk = thread % 16;
-  {
-    const char* const codes = address[kCodes] + thread * 16;
-    const uint32_t target = shared_address(smem.codes[1]) + thread / 8 * 128 + ((thread ^ thread / 8) % 8 << 4);
-#pragma unroll
-    for (int i = 0; i < kDim / 16; ++i) copy_async16(target + i * 16 * 128, codes + i * kThreads * 16);
-  }
+  prefetch_line(address[kCodes] + thread * kDim);
   {
     const char* const keys = address[kWindowKey] + thread * 16;
-    const char* const gates = address[kWindowGate] + thread * 16;
     const char* const updates = address[kWindowUpdate] + thread * 16;
     const uint32_t staged = shared_address(smem.operand[0]) + staged_window_offset(row, chunk);
     const uint32_t staged_later = shared_address(smem.operand[0]) + staged_window_offset(row + 8, chunk);
-    constexpr uint32_t kNextOperand = sizeof(smem.operand[0]);
     const uint32_t target = shared_address(smem.value_side) + value_side_offset<kColumns>(row_of_entry(row), chunk);
     copy_async16(staged, keys);
     copy_async16(staged_later, keys + kThreads * 16);
-    copy_async16(staged + kNextOperand, gates);
-    copy_async16(staged_later + kNextOperand, gates + kThreads * 16);
+    if constexpr (kDecay == Decay::kByChannel) {
+      const char* const gates = address[kWindowGate] + thread * 16;
+      constexpr uint32_t kNextOperand = sizeof(smem.operand[0]);
+      copy_async16(staged + kNextOperand, gates);
+      copy_async16(staged_later + kNextOperand, gates + kThreads * 16);
+    }
     copy_async16(target, updates);
     copy_async16((target ^ 4 << 4) + 4 * 128, updates + kThreads * 16);  // entry row + 8
   }
@@ -53,29 +52,44 @@ __device__ __forceinline__ void load_program(const FlushArguments& arguments, Sh
     copy_async16(shared_address(smem.key_factor) + thread * 16, key_factor);
     copy_async16(shared_address(smem.value_factor) + thread * 16, value_factor);
   }
-  // A tensor of 128 floats, or of 16, for each warp.
+  // A tensor of 128 floats, of 16, or of one for each warp.
   const uint32_t warp = thread / 32;
-  const Tensor tensor = warp == 0 ? kKeyScale : warp == 1 ? kValueScale : warp == 2 ? kLogDecay : kWindowWeight;
+  const Tensor tensor = warp == 0 ? kKeyScale : warp == 1 ? kValueScale : warp == 2 ? kCheckpointDecay : kWindowWeight;
   const uint32_t offset = thread % 32 * 16;
-  if (warp < 3 || offset < 4 * kEntries) {
-    static_assert(offsetof(SharedStorage<kColumns>, window_weight) ==
-                  offsetof(SharedStorage<kColumns>, key_scale) + 3 * sizeof(smem.key_scale));
-    copy_async16(shared_address(smem.key_scale) + thread * 16, address[tensor] + offset);
+  const uint32_t bytes = warp == 3 ? 4 * kEntries : warp == 2 && kDecay == Decay::kByHead ? 0 : 4 * kDim;
+  static_assert(offsetof(SharedStorage<kColumns>, window_weight) ==
+                offsetof(SharedStorage<kColumns>, key_scale) + 3 * sizeof(smem.key_scale));
+  if (offset < bytes) copy_async16(shared_address(smem.key_scale) + thread * 16, address[tensor] + offset);
+  if (kDecay == Decay::kByHead && thread == 64) copy_async4(shared_address(smem.decay), address[kCheckpointDecay]);
+}
+
+// The codes of the lane's rows: 16 bytes of each half of a row, which are its 16 places of each half.
+using RawCodes = uint4[4][2];
+
+__device__ __forceinline__ void load_codes(const char* codes, const Place& place, RawCodes& raw) {
+#pragma unroll
+  for (int row = 0; row < 4; ++row) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      raw[row][half] = load_global16(codes + place.accumulator_row(row) * kDim + 64 * half + 16 * place.t);
+    }
   }
 }
 
-// What marks a window as empty: weights 0, gates 1, log-decay 0.
+// What marks a window as empty: weights 0, and gates and decay 1.
+template <Decay kDecay>
 __device__ __forceinline__ void reset_window(char* const* address, uint32_t thread) {
-  constexpr uint32_t kOnes = 0x3C003C00u;
+  if constexpr (kDecay == Decay::kByChannel) {
+    constexpr uint32_t kOnes = 0x3C003C00u;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    reinterpret_cast<uint4*>(address[kWindowGate])[thread + i * kThreads] = make_uint4(kOnes, kOnes, kOnes, kOnes);
+    for (int i = 0; i < 2; ++i) {
+      reinterpret_cast<uint4*>(address[kWindowGate])[thread + i * kThreads] = make_uint4(kOnes, kOnes, kOnes, kOnes);
+    }
+    if (thread < 32) reinterpret_cast<uint4*>(address[kCheckpointDecay])[thread] = make_uint4(0, 0, 0, 0);
+  } else {
+    if (thread == 0) *reinterpret_cast<float*>(address[kCheckpointDecay]) = 1.0f;
   }
-  if (thread < 32) {
-    reinterpret_cast<uint4*>(address[kLogDecay])[thread] = make_uint4(0, 0, 0, 0);
-  } else if (thread < 36) {
-    reinterpret_cast<uint4*>(address[kWindowWeight])[thread - 32] = make_uint4(0, 0, 0, 0);
-  }
+  if (thread / 4 == 8) reinterpret_cast<uint4*>(address[kWindowWeight])[thread % 4] = make_uint4(0, 0, 0, 0);
 }
 
 }  // namespace leapquant::cuda

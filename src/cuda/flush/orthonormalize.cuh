@@ -3,7 +3,7 @@
 // Orthonormalization of a thin matrix, one row a thread: Cholesky QR, and Gram-Schmidt where that is not safe.
 #pragma once
 
-#include "cuda/flush/iterate.cuh"
+#include "cuda/flush/prepare.cuh"
 
 namespace leapquant::cuda {
 
@@ -39,8 +39,30 @@ __device__ __forceinline__ Sums scatter_sums(float (&value)[kCount], uint32_t la
   return own;
 }
 
-// How the columns of a thin matrix depend on one another: nearly orthogonal after one pass, after two, or unclear.
-enum class Conditioning { kOrthogonal, kIndependent, kUnclear };
+// How far the columns of a thin matrix are from depending on one another.
+enum class Conditioning {
+  kUnclear,      // they may depend on one another
+  kIndependent,  // L is good enough to make columns for another product
+  kGood,         // ... and to be applied to the result of a product
+  kOrthogonal    // ... and makes columns orthonormal at once
+};
+
+// The Cholesky factor L of a Gram matrix, its diagonal inverted.
+template <int kColumns>
+struct Cholesky {
+  float factor[kColumns][kColumns];
+  Conditioning conditioning;
+
+  // row = row L^-T.
+  __device__ __forceinline__ void apply(ThinRow<kColumns>& row) const {
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) {
+#pragma unroll
+      for (int m = 0; m < i; ++m) row[i] = fmaf(-factor[i][m], row[m], row[i]);
+      row[i] *= factor[i][i];
+    }
+  }
+};
 
 // The warp's part of the Gram matrix, lower triangle by rows.
 template <int kColumns>
@@ -61,61 +83,61 @@ __device__ __forceinline__ void write_gram(SharedStorage<kColumns>& smem, const 
   }
 }
 
-// row = row L^-T, with L the Cholesky factor of the summed Gram matrix: uniform over the block, as every thread
-// computes the same from the same numbers.
+// The Cholesky factor of the summed Gram matrix: uniform over the block, as every thread computes the same from the
+// same numbers.
 template <int kColumns>
-__device__ __forceinline__ Conditioning apply_cholesky(const SharedStorage<kColumns>& smem, int rank,
-                                                       ThinRow<kColumns>& row) {
+__device__ __forceinline__ void find_cholesky(const SharedStorage<kColumns>& smem, int rank,
+                                              Cholesky<kColumns>& cholesky) {
   // Of a pivot, relative to its column: fp32 sums resolve it down to about 1e-6.
   constexpr float kClearPivot = 1e-5f;
-  // Columns are orthonormal after one pass up to about 3e-7 by the smallest pivot, which must be far below what E is of
-  // S: down to 1e-2 for a state that counts as not captured almost exactly.
+  // The rounding of a product with S grows by the root of the smallest pivot when L is applied to its result; 30 times
+  // is far below what E is of S: down to 1e-2 for a state that counts as not captured almost exactly.
+  constexpr float kGoodPivot = 1e-3f;
+  // Columns are orthonormal after one pass up to about 3e-7 by the smallest pivot.
   constexpr float kOrthogonalPivot = 4e-2f;
   // Of a pivot, relative to the largest column, squared: far above kDependentNorm of core/numerics.h, which is 4e-6.
   constexpr float kClearNorm = 1e-9f;
-  // Squares that neither overflow nor lose what matters of their sum to underflow.
-  constexpr float kSmallest = 1e-32f;
+  // Squares that neither overflow nor lose what matters of their sum, or of another product with S, to underflow.
+  constexpr float kSmallest = 1e-26f;
   constexpr float kLargest = 1e32f;
-  float gram[kColumns][kColumns];
+  auto& factor = cholesky.factor;
   float largest = 0;
 #pragma unroll
   for (int i = 0; i < kColumns; ++i) {
 #pragma unroll
     for (int j = 0; j <= i; ++j) {
       const float4 part = *reinterpret_cast<const float4*>(smem.gram[i * (i + 1) / 2 + j]);
-      gram[i][j] = (part.x + part.y) + (part.z + part.w);
+      factor[i][j] = (part.x + part.y) + (part.z + part.w);
     }
-    largest = fmaxf(largest, gram[i][i]);
+    largest = fmaxf(largest, factor[i][i]);
   }
   const float smallest = fmaxf(kClearNorm * largest, kSmallest);
   bool clear = largest < kLargest;
+  bool good = true;
   bool orthogonal = true;
 #pragma unroll
   for (int i = 0; i < kColumns; ++i) {
     // Row i of L in the place of row i of the Gram matrix. A column beyond the rank is zero: any pivot will do.
-    if (i >= rank) gram[i][i] = largest;
-    const float whole = gram[i][i];
+    if (i >= rank) factor[i][i] = largest;
+    const float whole = factor[i][i];
 #pragma unroll
     for (int j = 0; j < i; ++j) {
 #pragma unroll
-      for (int m = 0; m < j; ++m) gram[i][j] = fmaf(-gram[i][m], gram[j][m], gram[i][j]);
-      gram[i][j] *= gram[j][j];  // the inverse of the pivot
+      for (int m = 0; m < j; ++m) factor[i][j] = fmaf(-factor[i][m], factor[j][m], factor[i][j]);
+      factor[i][j] *= factor[j][j];  // the inverse of the pivot
     }
     float rest = whole;
 #pragma unroll
-    for (int m = 0; m < i; ++m) rest = fmaf(-gram[i][m], gram[i][m], rest);
+    for (int m = 0; m < i; ++m) rest = fmaf(-factor[i][m], factor[i][m], rest);
     clear = clear && rest >= fmaxf(kClearPivot * whole, smallest);
+    good = good && rest >= kGoodPivot * whole;
     orthogonal = orthogonal && rest >= kOrthogonalPivot * whole;
-    gram[i][i] = rsqrtf(rest);
+    factor[i][i] = rsqrtf(rest);
   }
-  if (!clear) return Conditioning::kUnclear;
-#pragma unroll
-  for (int i = 0; i < kColumns; ++i) {
-#pragma unroll
-    for (int m = 0; m < i; ++m) row[i] = fmaf(-gram[i][m], row[m], row[i]);
-    row[i] *= gram[i][i];
-  }
-  return orthogonal ? Conditioning::kOrthogonal : Conditioning::kIndependent;
+  cholesky.conditioning = !clear        ? Conditioning::kUnclear
+                          : !good       ? Conditioning::kIndependent
+                          : !orthogonal ? Conditioning::kGood
+                                        : Conditioning::kOrthogonal;
 }
 
 __device__ __forceinline__ float warp_sum(float x) {
@@ -179,23 +201,7 @@ __device__ __noinline__ void orthonormalize_columns(float (&matrix)[kDim][kColum
   }
 }
 
-// row = the thread's row of orth of the matrix, or of one that spans the same and is well conditioned where
-// `most_passes` is 1; false where columns may depend on one another, and row is as it was.
-template <int kColumns>
-__device__ __forceinline__ bool cholesky_qr(SharedStorage<kColumns>& smem, const Place& place, int rank,
-                                            int most_passes, ThinRow<kColumns>& row) {
-#pragma unroll 1
-  for (int pass = 1;; ++pass) {
-    write_gram(smem, place, row);
-    __syncthreads();
-    const Conditioning conditioning = apply_cholesky(smem, rank, row);
-    if (conditioning == Conditioning::kUnclear) return pass > 1;
-    if (conditioning == Conditioning::kOrthogonal || pass >= most_passes) return true;
-    __syncthreads();  // the Gram matrix has been read
-  }
-}
-
-// The same for any matrix.
+// row = the thread's row of orth of the matrix, whatever it is.
 template <int kColumns>
 __device__ __forceinline__ void gram_schmidt(SharedStorage<kColumns>& smem, const Place& place, int rank,
                                              ThinRow<kColumns>& row) {
@@ -205,15 +211,7 @@ __device__ __forceinline__ void gram_schmidt(SharedStorage<kColumns>& smem, cons
   __syncthreads();
   if (place.warp == 0) orthonormalize_columns(smem.thin, rank);
   __syncthreads();
-#pragma unroll
-  for (int r = 0; r < kColumns; ++r) row[r] = smem.thin[place.own][r];
-}
-
-// orth for columns that only have to be well conditioned, or for such that have to be orthonormal.
-template <int kColumns>
-__device__ __forceinline__ void orthonormalize(SharedStorage<kColumns>& smem, const Place& place, int rank,
-                                               int most_passes, ThinRow<kColumns>& row) {
-  if (!cholesky_qr(smem, place, rank, most_passes, row)) gram_schmidt(smem, place, rank, row);
+  load_row<kColumns>(smem.thin[place.own], row);
 }
 
 }  // namespace leapquant::cuda

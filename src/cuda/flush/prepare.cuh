@@ -24,8 +24,30 @@ struct KeyPair {
       : pair(16 * place.warp + place.lane % 16), keys(key_of_place(2 * pair) / 2), half(place.lane / 16) {}
 };
 
-// Window entries: w D k as hi, mid and lo, with D the product of the gates after the entry, by multiplication alone.
-template <int kColumns>
+// What the lane's entries have decayed by since they were appended: the product of the gates after each, by
+// multiplication alone.
+template <int kOwnEntries>
+__device__ __forceinline__ void decay_entries(const KeyPair& own, const uint32_t (&gate)[kOwnEntries],
+                                              float2 (&decay)[kOwnEntries]) {
+  float2 product[2] = {make_float2(1.0f, 1.0f), make_float2(1.0f, 1.0f)};
+#pragma unroll
+  for (int i = 0; i < kOwnEntries; ++i) {
+    const float2 value = unpack_half(gate[i]);
+    product[i % 2] = make_float2(product[i % 2].x * value.x, product[i % 2].y * value.y);
+  }
+  const float later_x = __shfl_down_sync(kFullWarp, product[0].x * product[1].x, 16);
+  const float later_y = __shfl_down_sync(kFullWarp, product[0].y * product[1].y, 16);
+  float2 later = own.half == 0 ? make_float2(later_x, later_y) : make_float2(1.0f, 1.0f);
+#pragma unroll
+  for (int i = kOwnEntries - 1; i >= 0; --i) {
+    decay[i] = later;
+    const float2 factor = unpack_half(gate[i]);
+    later = make_float2(later.x * factor.x, later.y * factor.y);
+  }
+}
+
+// Window entries: w D k as hi and mid. With a decay by head the weights hold D.
+template <Decay kDecay, int kColumns>
 __device__ __forceinline__ void prepare_window_keys(SharedStorage<kColumns>& smem, const KeyPair& own) {
   constexpr int kOwnEntries = kEntries / 2;
   const uint32_t keys = shared_address(smem.operand[0]);
@@ -36,7 +58,7 @@ __device__ __forceinline__ void prepare_window_keys(SharedStorage<kColumns>& sme
   float weight[kOwnEntries];
 #pragma unroll
   for (int i = 0; i < kOwnEntries; ++i) {
-    gate[i] = load_shared(gates + first + i * 2 * kDim);
+    if constexpr (kDecay == Decay::kByChannel) gate[i] = load_shared(gates + first + i * 2 * kDim);
     key[i] = load_shared(keys + first + i * 2 * kDim);
   }
 #pragma unroll
@@ -47,54 +69,54 @@ __device__ __forceinline__ void prepare_window_keys(SharedStorage<kColumns>& sme
     weight[i + 2] = part.z;
     weight[i + 3] = part.w;
   }
-  float2 product[2] = {make_float2(1.0f, 1.0f), make_float2(1.0f, 1.0f)};
-#pragma unroll
-  for (int i = 0; i < kOwnEntries; ++i) {
-    const float2 value = unpack_half(gate[i]);
-    product[i % 2] = make_float2(product[i % 2].x * value.x, product[i % 2].y * value.y);
-  }
-  const float later_x = __shfl_down_sync(kFullWarp, product[0].x * product[1].x, 16);
-  const float later_y = __shfl_down_sync(kFullWarp, product[0].y * product[1].y, 16);
-  float2 decay = own.half == 0 ? make_float2(later_x, later_y) : make_float2(1.0f, 1.0f);
+  float2 decay[kOwnEntries];
+  if constexpr (kDecay == Decay::kByChannel) decay_entries(own, gate, decay);
   const uint32_t target =
       shared_address(smem.key_side) + key_side_offset<kColumns>(row_of_entry(kOwnEntries * own.half), own.pair);
 #pragma unroll
   for (int i = kOwnEntries - 1; i >= 0; --i) {
-    const float2 value = unpack_bfloat(key[i]);
+    float2 value = unpack_bfloat(key[i]);
+    value = make_float2(weight[i] * value.x, weight[i] * value.y);
+    if constexpr (kDecay == Decay::kByChannel) value = make_float2(value.x * decay[i].x, value.y * decay[i].y);
     const bool live = weight[i] != 0.0f;  // otherwise nothing, whatever the rows hold
-    const BfloatPair terms =
-        split_pair(live ? weight[i] * value.x * decay.x : 0.0f, live ? weight[i] * value.y * decay.y : 0.0f);
+    const BfloatPair terms = split_pair<2>(live ? value.x : 0.0f, live ? value.y : 0.0f);
     // Row i or i + 4 of its group of eight, whose chunks are exchanged accordingly.
     const uint32_t place = (target ^ (i % 4) << 4) + row_of_entry(i) * 128;
     store_shared(place, terms.hi);
     store_shared(place + Layout<kColumns>::kBlockBytes, terms.mid);
-    store_shared(place + 2 * Layout<kColumns>::kBlockBytes, terms.lo);
-    const float2 factor = unpack_half(gate[i]);
-    decay = make_float2(decay.x * factor.x, decay.y * factor.y);
   }
 }
 
-// Column scales c = s_k exp(pcum) / 127, and old key factors u exp(pcum).
-template <int kColumns>
+// What the checkpoint has decayed by at the pair of keys.
+template <Decay kDecay, int kColumns>
+__device__ __forceinline__ float2 checkpoint_decay(const SharedStorage<kColumns>& smem, const KeyPair& own) {
+  if constexpr (kDecay == Decay::kByHead) return make_float2(smem.decay[0], smem.decay[0]);
+  const float2 logarithm = reinterpret_cast<const float2*>(smem.decay)[own.keys];
+  return make_float2(expf(logarithm.x), expf(logarithm.y));
+}
+
+// Column scales c = s_k D / 127, as two bfloats wherever they are used, and old key factors u D.
+template <Decay kDecay, int kColumns>
 __device__ __forceinline__ void prepare_key_factors(SharedStorage<kColumns>& smem, const KeyPair& own) {
-  const float2 log_decay = reinterpret_cast<const float2*>(smem.log_decay)[own.keys];
-  const float2 decay = make_float2(expf(log_decay.x), expf(log_decay.y));
+  const float2 decay = checkpoint_decay<kDecay>(smem, own);
   const float2 scale = reinterpret_cast<const float2*>(smem.key_scale)[own.keys];
-  const float2 code_scale = make_float2(divide_by_127(scale.x) * decay.x, divide_by_127(scale.y) * decay.y);
+  const BfloatPair terms = split_pair<2>(divide_by_127(scale.x) * decay.x, divide_by_127(scale.y) * decay.y);
   if (own.half == 0) {
-    reinterpret_cast<float2*>(smem.code_scale)[own.pair] = code_scale;
+    const float2 hi = unpack_bfloat(terms.hi);
+    const float2 mid = unpack_bfloat(terms.mid);
+    reinterpret_cast<float2*>(smem.code_scale)[own.pair] = make_float2(hi.x + mid.x, hi.y + mid.y);
   } else {
     reinterpret_cast<uint2*>(smem.code_scale_terms)[own.pair] =
-        make_uint2(split_value(code_scale.x).hi_mid, split_value(code_scale.y).hi_mid);
+        make_uint2(__byte_perm(terms.hi, terms.mid, 0x5410), __byte_perm(terms.hi, terms.mid, 0x7632));
   }
   const uint32_t target = shared_address(smem.key_side);
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i) {
     const uint32_t factor = kColumns / 2 * own.half + i;
     const float2 value = unpack_half(reinterpret_cast<const uint32_t*>(smem.key_factor[factor])[own.keys]);
-    const BfloatPair terms = split_pair(value.x * decay.x, value.y * decay.y);
+    const BfloatPair terms = split_pair<3>(value.x * decay.x, value.y * decay.y);
     const uint32_t term[4] = {terms.hi, terms.mid, terms.lo, terms.hi};
-    const uint32_t row = (3 + factor / 4) * 16 + factor % 4;
+    const uint32_t row = (2 + factor / 4) * 16 + factor % 4;
 #pragma unroll
     for (int j = 0; j < 4; ++j) store_shared(target + key_side_offset<kColumns>(row + 4 * j, own.pair), term[j]);
   }
@@ -128,45 +150,44 @@ __device__ __forceinline__ void prepare_values(SharedStorage<kColumns>& smem, co
   }
 }
 
-// Raw codes of the thread's row into bfloats, keys in the order of their places. The row's raw bytes lie where its own
-// second half will.
+// Raw codes into bfloats: the lane's fragments, and a copy of them in shared memory for products with values as the
+// inner index. Word j of a lane's 16 bytes is places 16 j + 2 t, 16 j + 2 t + 1 and the two 8 after them.
 template <int kColumns>
-__device__ __forceinline__ void expand_codes(SharedStorage<kColumns>& smem, const Place& place, uint32_t exponents) {
-  const uint32_t row = place.thread;
-  const uint32_t exchange = (row & 7) << 4;
-  const uint32_t source = shared_address(smem.codes[1][row]);
-#pragma unroll 1
-  for (uint32_t half = 0; half < 2; ++half) {
-    uint32_t raw[4][4];  // [chunk a][word]
+__device__ __forceinline__ void expand_codes(SharedStorage<kColumns>& smem, const Place& place, uint32_t exponents,
+                                             const RawCodes& raw, CodeFragments& codes) {
+  const uint32_t row = 16 * place.warp + place.lane % 16;
+  const uint32_t target = shared_address(smem.codes) + row * 128;
 #pragma unroll
-    for (uint32_t chunk = 0; chunk < 4; ++chunk) {
-      const uint4 words = load_shared16(source + (64 * half + 16 * chunk ^ exchange));
-      raw[chunk][0] = words.x;
-      raw[chunk][1] = words.y;
-      raw[chunk][2] = words.z;
-      raw[chunk][3] = words.w;
-    }
-    const uint32_t target = shared_address(smem.codes[half][row]);
+  for (int tile = 0; tile < 2; ++tile) {
 #pragma unroll
-    for (int word = 0; word < 4; ++word) {
-      const auto low = [&](int chunk) { return codes_to_bfloats<0x4140>(raw[chunk][word], exponents); };
-      const auto high = [&](int chunk) { return codes_to_bfloats<0x4342>(raw[chunk][word], exponents); };
-      store_shared(target + (32 * word ^ exchange), make_uint4(low(0), low(1), low(2), low(3)));
-      store_shared(target + (32 * word + 16 ^ exchange), make_uint4(high(0), high(1), high(2), high(3)));
+    for (int step = 0; step < 8; ++step) {
+      uint32_t(&fragment)[4] = codes[tile][step];
+#pragma unroll
+      for (int high = 0; high < 2; ++high) {
+        const uint32_t word = reinterpret_cast<const uint32_t*>(&raw[2 * tile + high][step / 4])[step % 4];
+        fragment[high] = codes_to_bfloats<0x4140>(word, exponents);
+        fragment[2 + high] = codes_to_bfloats<0x4342>(word, exponents);
+      }
+      store_matrices(fragment, target + step / 4 * sizeof(smem.codes[0]) + tile * 64 * 128 +
+                                   ((2 * (step % 4) + place.lane / 16 ^ (row & 7)) << 4));
     }
   }
 }
 
-// Step 1: all operands of a program whose copies have arrived.
-template <int kColumns>
-__device__ __forceinline__ void prepare(SharedStorage<kColumns>& smem, uint32_t exponents) {
-  const Place place;
+// Step 1: all operands of a program whose copies have begun.
+template <Decay kDecay, int kColumns>
+__device__ __forceinline__ void prepare(const FlushArguments& arguments, SharedStorage<kColumns>& smem,
+                                        const Place& place, const char* stored_codes, CodeFragments& codes) {
+  RawCodes raw;
+  load_codes(stored_codes, place, raw);
+  wait_for_copies();
+  __syncthreads();
   const KeyPair pair(place);
-  prepare_window_keys(smem, pair);
-  prepare_key_factors(smem, pair);
+  prepare_window_keys<kDecay>(smem, pair);
+  prepare_key_factors<kDecay>(smem, pair);
   prepare_values(smem, place);
-  expand_codes(smem, place, exponents);
   if (place.thread == 0) smem.non_finite = 0;
+  expand_codes(smem, place, arguments.code_exponents, raw, codes);
 }
 
 }  // namespace leapquant::cuda

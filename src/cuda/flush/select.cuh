@@ -124,10 +124,9 @@ __device__ __noinline__ void report_beyond(const Selection& selection, uint32_t 
   }
 }
 
-// One pass over kScanUnits units of counters into the list; its length. Ranks go by thread, then by round. Ends with a
-// barrier.
+// One pass over kScanUnits units of counters into the list. Ranks go by thread, then by round. Ends with a barrier.
 template <int kUnit, bool kWhole>
-__device__ __noinline__ uint32_t scan(const Selection& selection, DueList& due) {
+__device__ __noinline__ void scan(const Selection& selection, DueList& due) {
   const auto units_of_position = static_cast<uint32_t>(selection.heads / kUnit);
   const uint32_t first = due.scanned + threadIdx.x;
   const auto units = static_cast<uint32_t>(selection.programs / kUnit);
@@ -191,42 +190,43 @@ __device__ __noinline__ uint32_t scan(const Selection& selection, DueList& due) 
   if (threadIdx.x == 0) {
     due.phase = (phase + grid - total % grid) % grid;
     due.scanned += kScanUnits;
+    due.start = due.end;
+    due.end += total > phase ? (total - phase + grid - 1) / grid : 0;
   }
   __syncthreads();
-  return total > phase ? (total - phase + grid - 1) / grid : 0;
 }
 
 template <int kUnit>
-__device__ __forceinline__ uint32_t scan_units(const Selection& selection, DueList& due) {
+__device__ __forceinline__ void scan_units(const Selection& selection, DueList& due) {
   const bool whole = kThreads % (selection.heads / kUnit) == 0;
   return whole ? scan<kUnit, true>(selection, due) : scan<kUnit, false>(selection, due);
 }
 
-__device__ __forceinline__ uint32_t scan_pass(const Selection& selection, DueList& due) {
+__device__ __forceinline__ void scan_pass(const Selection& selection, DueList& due) {
   if (selection.unit == 8) return scan_units<8>(selection, due);
   return selection.unit == 4 ? scan_units<4>(selection, due) : scan<1, false>(selection, due);
 }
 
-// What is left of the block's list.
-struct ListCursor {
-  uint32_t next = 0;
-  uint32_t length = 0;
-};
+// Scans on until the list reaches the block's program number `number`, in turn, or there are no more. Uniform over the
+// block.
+__device__ __forceinline__ void extend_list(const Selection& selection, DueList& due, uint32_t number) {
+  if (selection.slot_index == nullptr) return;
+  while (number == due.end && int64_t{due.scanned} * selection.unit < selection.programs) {
+    __syncthreads();  // the list has been read
+    scan_pass(selection, due);
+  }
+}
 
-// The block's next program. Uniform over the block.
-__device__ __forceinline__ Program next_program(const Selection& selection, DueList& due, ListCursor& cursor) {
+// The block's program number `number`, in turn: the list has been extended to it.
+__device__ __forceinline__ Program program_at(const Selection& selection, const DueList& due, uint32_t number) {
   if (selection.slot_index == nullptr) {
-    const int64_t n = blockIdx.x + int64_t{cursor.next++} * gridDim.x;
+    const int64_t n = blockIdx.x + int64_t{number} * gridDim.x;
     if (n >= selection.programs) return {-1, 0, 0};
     const auto position = static_cast<int32_t>(n / selection.heads);
     return {position, position, static_cast<int32_t>(n - int64_t{position} * selection.heads)};
   }
-  while (cursor.next == cursor.length) {
-    if (int64_t{due.scanned} * selection.unit >= selection.programs) return {-1, 0, 0};
-    __syncthreads();  // the list has been read
-    cursor = {0, scan_pass(selection, due)};
-  }
-  const uint32_t place = cursor.next++;
+  if (number == due.end) return {-1, 0, 0};
+  const uint32_t place = number - due.start;
   return {due.position[place], due.slot[place], due.head[place]};
 }
 

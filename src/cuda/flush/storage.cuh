@@ -25,6 +25,8 @@ __device__ __forceinline__ uint32_t place_by_tile_pairs(uint32_t place) {
 struct DueList {
   uint32_t scanned;  // units scanned so far
   uint32_t phase;    // rank, counted from `scanned` on, of this block's next program
+  uint32_t start;    // how many programs the block took from earlier lists
+  uint32_t end;      // ... and will have taken from this one
   uint32_t warp_total[kWarps];
   int32_t slot[kListLength];
   int32_t position[kListLength];
@@ -43,9 +45,9 @@ struct Layout {
   static constexpr int kTiles = kColumns / 4;  // groups of four factors
   // A thin operand has 16 bfloats a row and group: hi and mid of its four factors, then lo and a zero.
   static constexpr int kThinRowBytes = 32 * kTiles;
-  // Rows of the rank-20 part. Key side: window entries as hi, mid, lo, then old factors of each group as hi, mid, lo,
+  // Rows of the rank-20 part. Key side: window entries as hi and mid, then old factors of each group as hi, mid, lo,
   // hi. Value side: window entries, then old factors as hi, hi, hi, lo: their product lacks mid x lo and below.
-  static constexpr int kKeyBlocks = 3 + kTiles;
+  static constexpr int kKeyBlocks = 2 + kTiles;
   static constexpr int kValueBlocks = 1 + kTiles;
   static constexpr int kKeyHalfBytes = kKeyBlocks * 16 * kDim;
   static constexpr int kValueHalfBytes = kValueBlocks * 16 * kDim;
@@ -54,7 +56,6 @@ struct Layout {
 
 // Where copies in flight lie and what they become. A copy of the next program begins once E is in registers.
 //
-// codes       raw codes of row v at row v of the second half, until thread v turns them into bfloats in both halves
 // operand[0]  window keys, until key_side is made; then s_v x or c x
 // operand[1]  window gates, until key_side is made; then x; then new_value, new_key for E
 // value_side  window updates at once in their place
@@ -70,23 +71,25 @@ struct alignas(1024) SharedStorage {
     float thin[kDim][kColumns];       // results on their way from accumulators to rows
     float column_part[kWarps][kDim];  // column sums of abs E, by warp: after the last thin result
   };
+  float start[kDim][kColumns];          // q0, scaled
   uint16_t key_factor[kColumns][kDim];  // as stored; rows beyond the rank stay zero
   uint16_t value_factor[kColumns][kDim];
   float key_scale[kDim];
   float value_scale[kDim];
-  float log_decay[kDim];
+  float decay[kDim];  // its logarithm, or of the whole head in the first element
   float window_weight[kEntries];
   float code_scale[kDim];  // c, by place
   union {
-    uint32_t code_scale_terms[kDim];  // hi and mid of c, by place: until E is in registers
+    uint32_t code_scale_terms[kDim];  // hi and mid, whose sum is c, by place: until E is in registers
     float key_inverse[kDim];          // 1 / s_k', by tile pairs: after
   };
   alignas(16) float gram[kColumns * (kColumns + 1) / 2][kWarps];
-  float start_scale[kColumns];
   int non_finite;
   DueList due;
   ProgramBytes tensor[kTensorCount];  // of the arguments: constant memory is slow where lanes differ
-  char* address[2][kTensorCount];     // of this program's and the next program's tensors
+  // Of this program and the next one.
+  char* address[2][kTensorCount];
+  int32_t position[2];  // in the batch; -1: none
 };
 
 // The block's shared memory: one SharedStorage.
@@ -121,6 +124,25 @@ struct Place {
     return 64 * (number / 2) + 16 * warp + 8 * (number % 2) + g;
   }
 };
+
+// One row of a thin matrix.
+template <int kColumns>
+using ThinRow = float[kColumns];
+
+template <int kColumns>
+__device__ __forceinline__ void load_row(const ThinRow<kColumns>& source, ThinRow<kColumns>& row) {
+#pragma unroll
+  for (int r = 0; r < kColumns; r += 4) {
+    const float4 part = *reinterpret_cast<const float4*>(source + r);
+    row[r] = part.x;
+    row[r + 1] = part.y;
+    row[r + 2] = part.z;
+    row[r + 3] = part.w;
+  }
+}
+
+// The codes as bfloats, as the left operand of products with keys as the inner index: [64-row tile][16 places].
+using CodeFragments = uint32_t[2][8][4];
 
 // ---- the tiles of the products --------------------------------------------------------------------------------------
 
