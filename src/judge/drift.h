@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Drift: thousands of tokens of the recurrence, the state kept in different ways, against the same recurrence in double.
+// Drift: thousands of tokens of the recurrence, the state kept in different ways, against the same recurrence in
+// double.
 //
 //   leapquant  checkpoint and window in a pool, stepped and flushed by a backend
 //   fp32       dense, fp32 throughout
@@ -17,12 +18,14 @@
 #include <string>
 #include <vector>
 
+#include "core/geometry.h"
 #include "core/status.h"
 #include "leapquant/leapquant.hpp"
 
 namespace leapquant::judge {
 
 struct DriftRequest {
+  Gate gate = Gate::kKda;
   int64_t tokens = 4096;
   int64_t interval = 64;  // tokens between two records
   uint64_t seed = 1;
@@ -32,7 +35,7 @@ struct DriftRequest {
 // One way to keep the state. Errors are relative (Frobenius norms) and means over the profile's heads.
 struct DriftSeries {
   std::string state;
-  int64_t bytes_per_head = 0;         // what a sequence's head takes in memory
+  int64_t bytes_per_head = 0;        // what a sequence's head takes in memory
   std::vector<double> state_error;   // |S - S64| / |S64| at each record
   std::vector<double> output_error;  // |o - o64| / |o64| over the tokens since the record before
 };
@@ -50,7 +53,8 @@ struct DriftReport {
   std::vector<DriftProfile> profiles;
 };
 
-// Tokens are at least one interval. `progress` is called with the share done, in [0, 1].
+// The recorded profile is one of KDA alone. Tokens are at least one interval. `progress` is called with the share done,
+// in [0, 1].
 Result<DriftReport> measure_drift(const Context& context, const DriftRequest& request,
                                   const std::function<void(double)>& progress);
 
