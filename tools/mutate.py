@@ -235,7 +235,9 @@ MUTATIONS = (
     Mutation("draft: the rest goes into the full window", COMMIT, (("entries = 0;", ""),)),
     Mutation("draft: log-decay not counted", HOST_DRAFT, (("window.log_decay[k] += log_gate[k];", ""),)),
     Mutation("draft: committed twice", HOST_DRAFT, ((" || header.entries != occupied.entries()", ""),)),
-    Mutation("draft: weights missing", HOST_DRAFT, (("append_weight(geometry.gate, window, entries, token_decay);", ""),)),
+    Mutation(
+        "draft: weights missing", HOST_DRAFT, (("append_weight(geometry.gate, window, entries, token_decay);", ""),)
+    ),
     Mutation("draft: rejected tokens are reported", HOST_DRAFT, (("(1u << accepted) - 1", "0xFFu"),)),
     Mutation("gdn: weights do not decay", WEIGHT, (("window.window_weight[j] *= token_decay;", ""),)),
     Mutation("gdn: the newest entry does not decay", WEIGHT, (("j < entries;", "j + 1 < entries;"),)),
