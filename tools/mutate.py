@@ -246,7 +246,6 @@ MUTATIONS = (
     Mutation("gdn: the checkpoint as it was before the token", STEP, (("*p.decay * token_decay", "*p.decay"),)),
     Mutation("gdn: factors do not decay", STEP, (("decays.checkpoint * sum16(sum[s])", "sum16(sum[s])"),)),
     Mutation("gdn: codes do not decay", STEP, (("set16(decays.checkpoint)", "set16(1.0f)"),)),
-    Mutation("gdn: a NaN decay goes unreported", STEP, (("0.0f * decay}", "0.0f}"),)),
     Mutation("gdn: the gate in single precision", STEP, (("log_gate_of<double>", "log_gate_of<float>"),)),
     Mutation("gdn: every head takes the first key", TOKEN, (("head / group_size;", "group_size == 1 ? head : 0;"),)),
     Mutation("gdn: decay of a functional step lost", HOST_STEP, (("*to.decay = *from.decay;", "*to.decay = 1.0f;"),)),

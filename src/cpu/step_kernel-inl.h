@@ -109,7 +109,7 @@ HWY_INLINE Lanes16 log_gate(const GateRule& rule, const TokenProgram& token, flo
 struct Decays {
   float checkpoint;  // p'; 1 for KDA
   float token;       // at; 1 for KDA
-  float trouble;     // 0 where pcum' or p' is finite: 0 · x is NaN for any other x
+  float trouble;     // 0 where pcum' is finite: 0 · x is NaN for any other x. A p' that is not spoils all products
 };
 
 // en into entry_decay, exp(pcum') into the sides; writes the gate's and the log-decay's row.
@@ -139,8 +139,7 @@ HWY_INLINE Decays apply_channel_gates(const StepProgram& p, StepWorkspace& works
 HWY_INLINE Decays apply_scalar_gate(const StepProgram& p, StepWorkspace& workspace) {
   for (size_t s = 0; s < kSides; ++s) std::copy_n(workspace.side[s], kKeyDim, workspace.decayed_side[s]);
   const auto token_decay = static_cast<float>(std::exp(log_gate_of<double>(p.gate, p.token, 0)));
-  const float decay = *p.decay * token_decay;
-  return {decay, token_decay, 0.0f * decay};
+  return {*p.decay * token_decay, token_decay, 0.0f};
 }
 
 template <Gate kGate>

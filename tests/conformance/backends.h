@@ -68,6 +68,11 @@ struct GatedBackend {
   Gate gate;
 };
 
+inline void PrintTo(const GatedBackend& gated, std::ostream* out) {
+  PrintTo(gated.backend, out);
+  *out << " " << gate_name(gated.gate);
+}
+
 class GatedBackendTest : public testing::TestWithParam<GatedBackend> {
  protected:
   void SetUp() override { need_devices(GetParam().backend.target.empty() ? 0 : 1, 1); }

@@ -217,6 +217,7 @@ TEST_P(MemoryBoundsTest, ADraftTouchesNothingOutsideScratchAndOutput) {
   for (const Side side : {Side::kEnd, Side::kBegin}) {
     const MirroredPool pool(backend, tokens.geometry, 3);
     for (const int64_t slot : {1, 2}) judge::set_counters(pool.host(), slot, 13);
+    pool.upload();
     DraftArguments arguments(backend.info().device, {2, 0, 1}, 5, tokens, q0);
     std::fill(arguments.accepted_values.begin(), arguments.accepted_values.end(), 5);
     Buffers buffers;
@@ -227,6 +228,7 @@ TEST_P(MemoryBoundsTest, ADraftTouchesNothingOutsideScratchAndOutput) {
     for (const auto member : judge::kTokenMembers) guard_bytes(arguments.token.*member, side, buffers);
     check(arguments.enqueue_draft(pool.pool()));
     check(arguments.enqueue_commit(pool.pool()));
+    pool.download();
     EXPECT_EQ(pool.read_errors().flags, 0u);
     EXPECT_EQ(pool.counter(2, 1), 2);
   }
