@@ -220,6 +220,7 @@ TEST_P(MemoryBoundsTest, ADraftTouchesNothingOutsideScratchAndOutput) {
     pool.upload();
     DraftArguments arguments(backend.info().device, {2, 0, 1}, 5, tokens, q0);
     std::fill(arguments.accepted_values.begin(), arguments.accepted_values.end(), 5);
+    arguments.upload();
     Buffers buffers;
     for (lq_tensor* const t :
          {&arguments.indices, &arguments.scratch, &arguments.accepted, &arguments.q0, &arguments.o}) {
