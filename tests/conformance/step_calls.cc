@@ -26,7 +26,9 @@ std::vector<T> gathered(const std::vector<T>& tensor, const std::vector<int64_t>
 
 judge::StepTensors unwritten(const Geometry& geometry, int64_t batch) {
   judge::StepTensors tensors(geometry, batch);
-  tensors.for_each([](auto& values) { std::memset(values.data(), 0xFF, values.size() * sizeof(values[0])); });
+  tensors.for_each([](auto& values) {
+    if (!values.empty()) std::memset(values.data(), 0xFF, values.size() * sizeof(values[0]));
+  });
   return tensors;
 }
 
