@@ -23,6 +23,7 @@ namespace {
 struct DriftOptions {
   judge::DriftRequest request;
   std::string backend;
+  std::string gate = "kda";
   std::string json;
 };
 
@@ -66,6 +67,7 @@ nlohmann::ordered_json to_json(const DriftOptions& options, const lq_context_inf
   for (const judge::DriftProfile& profile : report.profiles) profiles.push_back(to_json(profile));
   const bench::Origin origin = bench::record_origin();
   return {{"op", "drift"},
+          {"gate", options.gate},
           {"backend", context.backend},
           {"target", context.target},
           {"commit", origin.commit},
@@ -100,6 +102,7 @@ error late. All outputs are rounded to bf16, which alone makes 1.6e-3.
 
 Examples:
   leapquant drift
+  leapquant drift --gate gdn
   leapquant drift --tokens 16384 --interval 256 --json drift.json
   python3 tools/plot_drift.py drift.json drift.svg)";
 
@@ -109,6 +112,9 @@ void register_drift(CLI::App& app) {
   auto options = std::make_shared<DriftOptions>();
   CLI::App* const command = app.add_subcommand("drift", "How errors grow over thousands of tokens, state by state");
   command->add_option("--backend", options->backend, "Backend on host memory; default: the build's first");
+  command->add_option("--gate", options->gate, "Gate of the layer")
+      ->check(CLI::IsMember({"kda", "gdn"}))
+      ->capture_default_str();
   command->add_option("--tokens", options->request.tokens, "Tokens to run")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
@@ -119,7 +125,10 @@ void register_drift(CLI::App& app) {
   command->add_option("--json", options->json,
                       "Write the record to this file; - for the standard output, without the table");
   command->footer(kFooter);
-  command->callback([options] { run_drift(*options); });
+  command->callback([options] {
+    options->request.gate = options->gate == "gdn" ? Gate::kGdn : Gate::kKda;
+    run_drift(*options);
+  });
 }
 
 }  // namespace leapquant::cli

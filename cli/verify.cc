@@ -150,6 +150,7 @@ Examples:
   leapquant verify
   leapquant verify --op step
   leapquant verify --op step --gate-function given --heads 12 --rank 8 --batch 16
+  leapquant verify --op step --gate gdn --heads 32 --key-heads 16
   leapquant verify --batch 16 --family structured,trained
   leapquant verify --programs 1000000 --batch 64 --family structured,second,random,trained,policy
   leapquant verify --backend ref --heads 12 --rank 8 --batch 16,32 --json verify.json
@@ -174,6 +175,8 @@ void register_verify(CLI::App& app) {
                                  ->delimiter(',')
                                  ->check(CLI::Range(1, 1 << 20));
   CLI::Option* const heads = command->add_option("--heads", options->geometry.num_heads, "Heads of a sequence");
+  CLI::Option* const key_heads =
+      command->add_option("--key-heads", options->key_heads, "Key heads, which divide the heads; 0: as many (gdn)");
   CLI::Option* const rank = command->add_option("--rank", options->geometry.rank, "Rank-1 factors of a checkpoint");
   command
       ->add_option("--family", options->families,
@@ -190,7 +193,7 @@ void register_verify(CLI::App& app) {
       ->check(CLI::Range(0, 1024));
   command->add_option("--json", options->json,
                       "Write the figures to this file; - for the standard output, without the table");
-  add_definition_options(*command, options->definition, {op, gate, heads, rank}, batch);
+  add_definition_options(*command, options->definition, {op, gate, heads, key_heads, rank}, batch);
   command->add_option("--data", options->data, "Folder that holds kda_trajectory.safetensors");
   for (CLI::Option* const option : command->get_options()) option->capture_default_str();
   command->callback([options] { verify(*options); });

@@ -19,6 +19,7 @@ struct VerifyOptions {
   std::vector<std::string> gate_functions = {"softplus", "bounded"};  // of the step
   std::vector<int64_t> batches = {16, 32, 64, 128, 256, 512};
   Geometry geometry;
+  int32_t key_heads = 0;              // 0: as many as heads
   std::vector<std::string> families;  // none: those of the operation
   uint64_t seed = 0;
   int64_t programs = 0;

@@ -9,7 +9,7 @@ namespace leapquant::cli {
 Geometry requested_geometry(const VerifyOptions& options) {
   Geometry geometry = options.geometry;
   geometry.gate = options.gate == "gdn" ? Gate::kGdn : Gate::kKda;
-  geometry.num_key_heads = geometry.num_heads;
+  geometry.num_key_heads = options.key_heads == 0 ? geometry.num_heads : options.key_heads;
   return geometry_or(options.definition, geometry);
 }
 

@@ -25,9 +25,17 @@ struct Row {
   judge::StepJudgement judgement;
 };
 
-void print_header() {
+// Calls `visit(n)` for the results that a gate has.
+template <class Visit>
+void for_each_output(Gate gate, Visit visit) {
+  for (size_t n = 0; n < judge::kStepOutputCount; ++n) {
+    if (judge::has_output(gate, static_cast<judge::StepOutput>(n))) visit(n);
+  }
+}
+
+void print_header(Gate gate) {
   fmt::print("{:<11} {:<9} {:>5} {:>5} {:>4} {:>8} ", "family", "gate", "batch", "heads", "rank", "programs");
-  for (const char* const name : judge::kStepOutputNames) fmt::print(" {:>8}", name);
+  for_each_output(gate, [](size_t n) { fmt::print(" {:>8}", judge::kStepOutputNames[n]); });
   fmt::print(" {:>5}  {:<6}  {}\n", "over", "finite", "verdict");
 }
 
@@ -38,14 +46,14 @@ void print_row(const Row& row) {
   fmt::print("{:<11} {:<9} {:>5} {:>5} {:>4} {:>8} ", judge::step_family_name(r.family),
              judge::gate_function_name(r.gate.function), r.batch, r.geometry.num_heads, r.geometry.rank,
              row.judgement.programs);
-  for (const double worst : row.judgement.worst) fmt::print(" {:>8.4f}", worst);
+  for_each_output(r.geometry.gate, [&](size_t n) { fmt::print(" {:>8.4f}", row.judgement.worst[n]); });
   fmt::print(" {:>5}  {:<6}  {}\n", row.judgement.over, row.judgement.finite ? "yes" : "no", verdict(row.judgement));
   std::fflush(stdout);
 }
 
-nlohmann::ordered_json shares(const judge::StepJudgement& judgement) {
+nlohmann::ordered_json shares(Gate gate, const judge::StepJudgement& judgement) {
   nlohmann::ordered_json result;
-  for (size_t i = 0; i < judge::kStepOutputCount; ++i) result[judge::kStepOutputNames[i]] = judgement.worst[i];
+  for_each_output(gate, [&](size_t n) { result[judge::kStepOutputNames[n]] = judgement.worst[n]; });
   return result;
 }
 
@@ -55,9 +63,10 @@ nlohmann::ordered_json to_json(const Row& row) {
           {"gate_function", judge::gate_function_name(row.request.gate.function)},
           {"batch", row.request.batch},
           {"heads", row.request.geometry.num_heads},
+          {"key_heads", row.request.geometry.num_key_heads},
           {"rank", row.request.geometry.rank},
           {"programs", j.programs},
-          {"worst", shares(j)},
+          {"worst", shares(row.request.geometry.gate, j)},
           {"over", j.over},
           {"elements_over", j.elements_over},
           {"finite", j.finite},
@@ -126,7 +135,7 @@ void verify_step(const VerifyOptions& options) {
   const int64_t seeds = seeds_of(options, items * geometry.num_heads);
 
   const bool table = options.json != "-";  // stdout holds one of the two
-  if (table) print_header();
+  if (table) print_header(geometry.gate);
   for (Row& row : rows) {
     for (int64_t n = 0; n < seeds; ++n) {
       row.request.seed = options.seed + static_cast<uint64_t>(n);

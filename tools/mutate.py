@@ -30,6 +30,8 @@ HOST_DRAFT = "src/plan/host_draft.cc"
 COMMIT = "src/plan/host_draft.h"
 STATE = "src/cpu/state_kernel-inl.h"
 STEP_RANGE = "src/cpu/step_range.cc"
+WEIGHT = "src/core/append_weight.h"
+TOKEN = "src/core/token_view.h"
 VALIDATE_STEP = "src/api/validate_step.cc"
 VALIDATE_STATE = "src/api/validate_state.cc"
 
@@ -38,6 +40,7 @@ CODE = "const auto code = hn::Sub(hn::BitCast(di, rounded), hn::Set(di, kRounder
 SCALED = "hn::Mul(smoothed.part[i], hn::Set(df, scale))"
 
 
+ENTRY = "if (weight != 0.0f) add_entry<kGate>(run, j, weight, workspace, terms);"
 BETA = "1.0f / (1.0f + std::exp(-to_float(*p.token.beta_input)))"
 
 
@@ -133,16 +136,16 @@ MUTATIONS = (
         "step: an entry decays by its own gate",
         STEP,
         (
-            ("if (run.weight[j] != 0.0f) add_entry(run, j, workspace, terms);", ""),
+            (ENTRY, ""),
             (
-                "store16(mul16(load16(workspace.entry_decay + k), gate), workspace.entry_decay + k);\n    }",
-                "store16(mul16(load16(workspace.entry_decay + k), gate), workspace.entry_decay + k);\n    }\n"
-                "    if (run.weight[j] != 0.0f) add_entry(run, j, workspace, terms);",
+                "store16(mul16(load16(workspace.entry_decay + k), gate), workspace.entry_decay + k);\n      }\n    }",
+                "store16(mul16(load16(workspace.entry_decay + k), gate), workspace.entry_decay + k);\n      }\n    }\n"
+                + ENTRY,
             ),
         ),
     ),
-    Mutation("step: weights ignored", STEP, (("run.weight[j] * sum16(sum[s])", "sum16(sum[s])"),)),
-    Mutation("step: weight-0 entries multiplied", STEP, (("if (run.weight[j] != 0.0f) add", "add"),)),
+    Mutation("step: weights ignored", STEP, (("weight * sum16(sum[s])", "sum16(sum[s])"),)),
+    Mutation("step: weight-0 entries multiplied", STEP, (("if (weight != 0.0f) add", "add"),)),
     Mutation(
         "step: the checkpoint decays by the old log-decay",
         STEP,
@@ -156,7 +159,7 @@ MUTATIONS = (
     Mutation(
         "step: NaN updates go unreported",
         STEP,
-        (("== 0.0f;\n}\n\ninline StepKernel", "!= 1.0f;\n}\n\ninline StepKernel"),),
+        (("trouble == 0.0f", "trouble != 1.0f"),),
     ),
     Mutation("step: bf16 truncated", LANES, (("hn::ShiftRight<16>(hn::Add(bits, half_step))", "upper"),)),
     Mutation("step: softplus without its linear part", MATH, (("kSoftplusLinear", "200.0f"),)),
@@ -190,7 +193,7 @@ MUTATIONS = (
         HOST_SLOTS,
         (("copy_window(geometry, plan.window.at(source, head), plan.window.at(target, head));", ""),),
     ),
-    Mutation("step: weight of the new entry missing", HOST_STEP, (("  weight[program.entries] = 1.0f;\n", ""),)),
+    Mutation("step: weight of the new entry missing", WEIGHT, (("window.window_weight[entries] = 1.0f;", ""),)),
     Mutation(
         "step: key and query of a packed row swapped",
         VALIDATE_STEP,
@@ -236,8 +239,32 @@ MUTATIONS = (
     Mutation("draft: the rest goes into the full window", COMMIT, (("entries = 0;", ""),)),
     Mutation("draft: log-decay not counted", HOST_DRAFT, (("+= log_gate[k];", "+= 0.0f * log_gate[k];"),)),
     Mutation("draft: committed twice", HOST_DRAFT, ((" || header.entries != occupied.entries()", ""),)),
-    Mutation("draft: weights missing", HOST_DRAFT, (("window.window_weight[entries] = 1.0f;", ""),)),
+    Mutation(
+        "draft: weights missing", HOST_DRAFT, (("append_weight(geometry.gate, window, entries, token_decay);", ""),)
+    ),
     Mutation("draft: rejected tokens are reported", HOST_DRAFT, (("(1u << accepted) - 1", "0xFFu"),)),
+    Mutation("gdn: weights do not decay", WEIGHT, (("window.window_weight[j] *= token_decay;", ""),)),
+    Mutation("gdn: the newest entry does not decay", WEIGHT, (("j < entries;", "j + 1 < entries;"),)),
+    Mutation("gdn: the checkpoint's decay stays", WEIGHT, (("*window.decay *= token_decay;", ""),)),
+    Mutation("gdn: entries as they were before the token", STEP, (("run.weight[j] * decays.token", "run.weight[j]"),)),
+    Mutation("gdn: the checkpoint as it was before the token", STEP, (("*p.decay * token_decay", "*p.decay"),)),
+    Mutation("gdn: factors do not decay", STEP, (("decays.checkpoint * sum16(sum[s])", "sum16(sum[s])"),)),
+    Mutation("gdn: codes do not decay", STEP, (("set16(decays.checkpoint)", "set16(1.0f)"),)),
+    Mutation("gdn: the gate in single precision", STEP, (("log_gate_of<double>", "log_gate_of<float>"),)),
+    Mutation("gdn: every head takes the first key", TOKEN, (("head / group_size;", "group_size == 1 ? head : 0;"),)),
+    Mutation("gdn: decay of a functional step lost", HOST_STEP, (("*to.decay = *from.decay;", "*to.decay = 1.0f;"),)),
+    Mutation(
+        "gdn: a draft's weights stay",
+        STEP_RANGE,
+        (("program.window.weight = draft.weight;", ""),),
+    ),
+    Mutation("gdn: a draft's decay stays", STEP_RANGE, (("program.decay = draft.decay;", ""),)),
+    Mutation(
+        "gdn: drafted tokens keep their weight",
+        STEP_RANGE,
+        (("program.drafted.weight = draft.weight + live.entries;", ""),),
+    ),
+    Mutation("gdn: a flush leaves the decay", HOST, (("*window.decay = 1.0f;", ""),)),
     Mutation("draft: one token too many", COMMIT, (("t < commit->accepted", "t <= commit->accepted"),)),
 )
 

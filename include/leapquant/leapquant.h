@@ -177,7 +177,7 @@ typedef struct lq_window {
   lq_tensor w;    /* float32  [B, H, L]    entry weights; an entry of weight 0 contributes nothing */
   lq_tensor gbuf; /* float16  [B, H, L, K] KDA only: decay factor of the step that appended the entry */
   lq_tensor pcum; /* float32  [B, H, K]    KDA only: log-gate summed since the checkpoint */
-  lq_tensor p;    /* float32  [B, H]       GDN only: product of the gates since the checkpoint */
+  lq_tensor p;    /* float32  [B, H]       GDN only: product of the gates since the checkpoint; or [B, H, 1] */
 } lq_window;
 
 typedef enum lq_flush_flags {
@@ -203,7 +203,7 @@ LQ_API lq_status lq_flush(lq_context* context, const lq_geometry* geometry, cons
 
 /* ---- step ------------------------------------------------------------------------------------------------------ */
 
-/* How the log-gate g of a key channel comes about (format.md, T2). */
+/* How a log-gate g, one a key channel or (GDN) one a head, comes about (format.md, T2). */
 typedef enum lq_gate_function {
   LQ_GATE_SOFTPLUS = 0, /* -exp(A_log) softplus(a + dt_bias) */
   LQ_GATE_BOUNDED = 1,  /* lower_bound sigmoid(exp(A_log) (a + dt_bias)) */
@@ -224,17 +224,20 @@ typedef struct lq_step_params {
 
 /* One token of each of B sequences, H programs each. Query, key and value come as one packed row per sequence or as
  * three tensors, gates as pre-activations or given; tensors that are not used are zero. All may be strided over batch
- * and head; the inner dimension is contiguous. Nothing is normalised: T1 does that. */
+ * and head; the inner dimension is contiguous. Nothing is normalised: T1 does that.
+ *
+ * Value head i takes query and key of key head i / (H / H_k). C is K for KDA; for GDN, whose decay is one number, the
+ * tensors lack that dimension or have one of 1. */
 typedef struct lq_token {
   lq_tensor mixed;    /* bfloat16 [B, 2 H_k K + H V]: queries of the key heads, their keys, values of the heads */
   lq_tensor qx;       /* bfloat16 [B, H_k, K]   query, where there is no `mixed` */
   lq_tensor kx;       /* bfloat16 [B, H_k, K]   key */
   lq_tensor vx;       /* bfloat16 [B, H, V]     value */
-  lq_tensor a;        /* bfloat16 [B, H, K]     gate pre-activations, unless the gate is given */
+  lq_tensor a;        /* bfloat16 [B, H, C]     gate pre-activations, unless the gate is given */
   lq_tensor b;        /* bfloat16 [B, H]        beta pre-activations */
   lq_tensor A_log;    /* float32  [H]           contiguous; unless the gate is given */
-  lq_tensor dt_bias;  /* float32  [H, K]        contiguous; unless the gate is given */
-  lq_tensor log_gate; /* float32  [B, H, K]     natural logarithm of the gate, <= 0; only LQ_GATE_GIVEN */
+  lq_tensor dt_bias;  /* float32  [H, C]        contiguous; unless the gate is given */
+  lq_tensor log_gate; /* float32  [B, H, C]     natural logarithm of the gate, <= 0; only LQ_GATE_GIVEN */
 } lq_token;
 
 /* What a functional step gives. */
@@ -243,9 +246,9 @@ typedef struct lq_step_result {
   lq_tensor k_row;    /* bfloat16 [B, H, K]  entry h of kbuf */
   lq_tensor u_row;    /* bfloat16 [B, H, V]  entry h of ubuf */
   lq_tensor g_row;    /* float16  [B, H, K]  KDA only: entry h of gbuf */
-  lq_tensor w_new;    /* float32  [B, H, L]  `w`, and 1 at entry h */
+  lq_tensor w_new;    /* float32  [B, H, L]  `w`, below entry h as GDN's gate leaves it, and 1 at entry h */
   lq_tensor pcum_new; /* float32  [B, H, K]  KDA only: takes the place of pcum */
-  lq_tensor p_new;    /* float32  [B, H]     GDN only: takes the place of p */
+  lq_tensor p_new;    /* float32  [B, H]     GDN only: takes the place of p; or [B, H, 1] */
 } lq_step_result;
 
 /* Steps every program of a batch by one token, from `checkpoint` and the first h entries of `window`. What the rows
@@ -260,7 +263,7 @@ typedef struct lq_step_result {
  *
  * Checkpoint and window are strided as in lq_flush. B is taken from `codes` and is at least 1. Non-finite inputs of a
  * program make that program's results non-finite, and no other. Allocates and synchronises as lq_step_inplace does. A
- * backend without the step refuses it (LQ_UNSUPPORTED), by name.
+ * backend without the step, or without it for the gate, refuses it (LQ_UNSUPPORTED), by name.
  */
 LQ_API lq_status lq_step(lq_context* context, const lq_geometry* geometry, const lq_checkpoint* checkpoint,
                          const lq_window* window, const lq_tensor* h, const lq_token* token,
@@ -315,7 +318,8 @@ typedef struct lq_pool_options {
   lq_layout layout;
   int64_t num_slots; /* N, slot 0 included */
   /* NULL: the library owns the memory. Otherwise the caller's contiguous raw, kbuf, ubuf, w, gbuf, pcum or p, and hcnt,
-   * which outlive the pool and overlap nowhere; the view members (codes, s_k, s_v, uq) are not read. */
+   * which outlive the pool and overlap nowhere; p may be [N, H, 1]. The view members (codes, s_k, s_v, uq) are not
+   * read. */
   const lq_pool_tensors* storage;
   uint32_t flags; /* lq_pool_flags */
 } lq_pool_options;
@@ -382,7 +386,7 @@ LQ_API lq_status lq_step_flush_inplace(lq_pool* pool, const lq_tensor* idx, cons
 #define LQ_MAX_DRAFT_TOKENS 8
 
 /* Bytes of the scratch that holds drafts of `tokens` tokens (1 to LQ_MAX_DRAFT_TOKENS) of n sequences: 1,280 a token
- * and head, and 528 a head, at K = V = 128. */
+ * and head, and 528 a head, at K = V = 128. GDN: 520 a token and head, 96 a head, and up to 24 to round up. */
 LQ_API lq_status lq_draft_bytes(const lq_geometry* geometry, int64_t n, int32_t tokens, int64_t* bytes);
 
 /* Steps the sequences of the slots in `idx` by `tokens` drafted tokens each, T of them, and keeps what the steps would
@@ -490,7 +494,7 @@ LQ_API lq_status lq_pool_check_indices(lq_pool* pool, const lq_tensor* idx, void
 typedef enum lq_pool_error_kind {
   LQ_ERROR_INDEX = 0,     /* an index beyond the pool */
   LQ_ERROR_NONFINITE = 1, /* a flush or an import whose state or start basis holds NaN or Inf: so does the new
-                             checkpoint; or a step whose output, update or log-decay is NaN or Inf */
+                             checkpoint; or a step whose output, update or log-decay (GDN: decay) is NaN or Inf */
   LQ_ERROR_UNFLUSHED = 2, /* a step met a full window that was not flushed */
   LQ_ERROR_COUNTER = 3,   /* a step, draft or export met a counter below 0 or above L; a commit, one that is not what
                              its draft met */

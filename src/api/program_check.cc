@@ -50,7 +50,7 @@ WindowView check_window(Checker& checker, const lq_window& window, const Geometr
         strided<float>(checker.tensor("pcum", window.pcum, DType::kFloat32, {batch, h, geometry.key_dim}, 2));
     checker.absent("p", window.p, geometry.gate);
   } else {
-    view.decay = strided<float>(checker.tensor("p", window.p, DType::kFloat32, {batch, h}, 2));
+    view.decay = strided<float>(checker.numbers("p", window.p, DType::kFloat32, {batch, h}, 2));
     checker.absent("gbuf", window.gbuf, geometry.gate);
     checker.absent("pcum", window.pcum, geometry.gate);
   }

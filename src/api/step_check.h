@@ -7,9 +7,6 @@
 
 namespace leapquant::api {
 
-// The step knows one gate so far.
-Status check_step_gate(const Backend& backend, const Geometry& geometry);
-
 // The step of `tokens` rows for each index. `scratch`, which may be null, is written as the output is.
 Result<StepPlan> plan_slot_steps(const Pool& pool, const InplaceStepRequest& request, int32_t tokens,
                                  const Named* scratch);

@@ -109,6 +109,14 @@ TensorView Checker::tensor(const char* name, const lq_tensor& tensor, DType dtyp
   return view.value();
 }
 
+TensorView Checker::numbers(const char* name, const lq_tensor& given, DType dtype, std::initializer_list<int64_t> shape,
+                            int contiguous_from) {
+  lq_tensor flat = given;
+  const auto dims = static_cast<int32_t>(shape.size());
+  if (given.ndim == dims + 1 && given.shape[dims] == 1) flat.ndim = dims;
+  return tensor(name, flat, dtype, shape, contiguous_from);
+}
+
 void Checker::absent(const char* name, const lq_tensor& tensor, Gate gate) {
   if (!status_.ok() || is_absent(tensor)) return;
   absent(name, tensor, fmt::format("for gate {}", gate_name(gate)).c_str());

@@ -42,6 +42,10 @@ class Checker {
     return tensor(name, given, dtype, std::span(shape.begin(), shape.size()), contiguous_from);
   }
 
+  // A tensor of numbers, one for each place of `shape`. It may have one more dimension, of 1.
+  TensorView numbers(const char* name, const lq_tensor& given, DType dtype, std::initializer_list<int64_t> shape,
+                     int contiguous_from);
+
   // A tensor of the other gate, which must not be there.
   void absent(const char* name, const lq_tensor& tensor, Gate gate);
   // One that a choice of the caller, put into words, leaves no use for.

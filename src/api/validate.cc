@@ -93,6 +93,8 @@ Result<PoolStorage> to_storage(const Geometry& geometry, Layout layout, int64_t 
     const lq_tensor& tensor = *given[next++];
     if (member.dtype == DType::kNone) {
       checker.absent(name, tensor, geometry.gate);
+    } else if (&member == &storage.decay) {
+      member = checker.numbers(name, tensor, member.dtype, {num_slots, geometry.num_heads}, 0);
     } else {
       member = checker.tensor(name, tensor, member.dtype, member.extents(), 0);
     }

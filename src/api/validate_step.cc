@@ -76,22 +76,32 @@ void check_mixed(Checker& checker, const lq_token& token, const Geometry& geomet
   view.value = {row + 2 * key_row, mixed.strides[0], geometry.value_dim};
 }
 
+// One number for each decay of each program's token.
+TensorView check_channels(Checker& checker, const char* name, const lq_tensor& tensor, DType dtype,
+                          const Geometry& geometry, int64_t batch) {
+  const int64_t h = geometry.num_heads;
+  return geometry.gate == Gate::kKda ? checker.tensor(name, tensor, dtype, {batch, h, geometry.key_dim}, 2)
+                                     : checker.numbers(name, tensor, dtype, {batch, h}, 2);
+}
+
 void check_gate(Checker& checker, const lq_token& token, const Geometry& geometry, const GateRule& rule, int64_t batch,
                 TokenView& view) {
   const int64_t h = geometry.num_heads;
-  const int64_t k = geometry.key_dim;
   if (rule.function == GateFunction::kGiven) {
-    view.log_gate = read_only<float>(checker.tensor("log_gate", token.log_gate, DType::kFloat32, {batch, h, k}, 2));
+    view.log_gate =
+        read_only<float>(check_channels(checker, "log_gate", token.log_gate, DType::kFloat32, geometry, batch));
     checker.absent("a", token.a, kGivenChoice);
     checker.absent("A_log", token.A_log, kGivenChoice);
     checker.absent("dt_bias", token.dt_bias, kGivenChoice);
     return;
   }
-  view.gate_input = read_only<Bfloat16>(checker.tensor("a", token.a, DType::kBfloat16, {batch, h, k}, 2));
+  view.gate_input = read_only<Bfloat16>(check_channels(checker, "a", token.a, DType::kBfloat16, geometry, batch));
   const TensorView log_rate = checker.tensor("A_log", token.A_log, DType::kFloat32, {h}, 0);
   view.log_rate = {static_cast<const float*>(log_rate.data), 0, 1};
-  const TensorView gate_bias = checker.tensor("dt_bias", token.dt_bias, DType::kFloat32, {h, k}, 0);
-  view.gate_bias = {static_cast<const float*>(gate_bias.data), 0, k};
+  const TensorView gate_bias = geometry.gate == Gate::kKda
+                                   ? checker.tensor("dt_bias", token.dt_bias, DType::kFloat32, {h, geometry.key_dim}, 0)
+                                   : checker.numbers("dt_bias", token.dt_bias, DType::kFloat32, {h}, 0);
+  view.gate_bias = {static_cast<const float*>(gate_bias.data), 0, geometry.gate_channels()};
   checker.absent("log_gate", token.log_gate, kComputedChoice);
 }
 
@@ -99,6 +109,7 @@ TokenView check_token(Checker& checker, const lq_token& token, const Geometry& g
                       int64_t batch) {
   const int64_t h = geometry.num_heads;
   TokenView view;
+  view.group_size = geometry.group_size();
   if (token.mixed.dtype != LQ_DTYPE_NONE) {
     check_mixed(checker, token, geometry, batch, view);
   } else {
@@ -119,14 +130,23 @@ StepTargets check_step_result(Checker& checker, const lq_step_result& result, co
   const int64_t h = geometry.num_heads;
   const int64_t k = geometry.key_dim;
   const int64_t v = geometry.value_dim;
-  const StepTargets targets{
+  StepTargets targets{
       .output = strided<Bfloat16>(checker.tensor("o", result.o, DType::kBfloat16, {batch, h, v}, 0)),
       .key = strided<Bfloat16>(checker.tensor("k_row", result.k_row, DType::kBfloat16, {batch, h, k}, 0)),
       .update = strided<Bfloat16>(checker.tensor("u_row", result.u_row, DType::kBfloat16, {batch, h, v}, 0)),
-      .gate = strided<Half>(checker.tensor("g_row", result.g_row, DType::kFloat16, {batch, h, k}, 0)),
+      .gate = {},
       .weight = strided<float>(checker.tensor("w_new", result.w_new, DType::kFloat32, {batch, h, geometry.window}, 0)),
-      .log_decay = strided<float>(checker.tensor("pcum_new", result.pcum_new, DType::kFloat32, {batch, h, k}, 0))};
-  checker.absent("p_new", result.p_new, geometry.gate);
+      .log_decay = {},
+      .decay = {}};
+  if (geometry.gate == Gate::kKda) {
+    targets.gate = strided<Half>(checker.tensor("g_row", result.g_row, DType::kFloat16, {batch, h, k}, 0));
+    targets.log_decay = strided<float>(checker.tensor("pcum_new", result.pcum_new, DType::kFloat32, {batch, h, k}, 0));
+    checker.absent("p_new", result.p_new, geometry.gate);
+  } else {
+    targets.decay = strided<float>(checker.numbers("p_new", result.p_new, DType::kFloat32, {batch, h}, 0));
+    checker.absent("g_row", result.g_row, geometry.gate);
+    checker.absent("pcum_new", result.pcum_new, geometry.gate);
+  }
   return targets;
 }
 
@@ -159,17 +179,11 @@ Status check_written(const Pool& pool, const Named& written, const TensorView& i
 
 }  // namespace
 
-Status check_step_gate(const Backend& backend, const Geometry& geometry) {
-  if (geometry.gate == Gate::kKda) return {};
-  return unsupported(
-      fmt::format("backend '{}' steps gate kda, got {}", backend.state().name, gate_name(geometry.gate)));
-}
-
 Result<StepPlan> plan_step(const Backend& backend, const StepRequest& request) {
   const Result<Geometry> geometry = to_geometry(request.geometry);
   if (!geometry.ok()) return geometry.status();
   LQ_RETURN_IF_ERROR(backend.supports(geometry.value()));
-  LQ_RETURN_IF_ERROR(check_step_gate(backend, geometry.value()));
+  LQ_RETURN_IF_ERROR(backend.supports_step(geometry.value()));
   if (any_null(request)) {
     return invalid_argument("step: expected checkpoint, window, h, token and result, got NULL for one of them");
   }
@@ -202,7 +216,7 @@ Result<StepPlan> plan_step(const Backend& backend, const StepRequest& request) {
 
 Result<StepPlan> plan_slot_steps(const Pool& pool, const InplaceStepRequest& request, int32_t tokens,
                                  const Named* scratch) {
-  LQ_RETURN_IF_ERROR(check_step_gate(pool.backend(), pool.geometry()));
+  LQ_RETURN_IF_ERROR(pool.backend().supports_step(pool.geometry()));
   const Result<TensorView> indices = to_indices(pool, request.idx);
   if (!indices.ok()) return indices.status();
   if (request.token == nullptr || request.output == nullptr) {

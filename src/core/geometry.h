@@ -29,6 +29,10 @@ struct Geometry {
 
   int64_t state_elements() const { return int64_t{value_dim} * key_dim; }
   int64_t fp32_state_bytes() const { return state_elements() * 4; }
+  // Decays of one token: one a key channel, or one.
+  int64_t gate_channels() const { return gate == Gate::kKda ? key_dim : 1; }
+  // Value heads that share a key head: those of key head n are the group_size() from n * group_size() on.
+  int64_t group_size() const { return num_heads / num_key_heads; }
 };
 
 const char* gate_name(Gate gate);

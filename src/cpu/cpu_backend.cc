@@ -52,7 +52,6 @@ class CpuBackend final : public HostBackend {
  public:
   CpuBackend(Target target, int threads)
       : target_(std::move(target)),
-        step_kernel_(step_kernel_of(target_)),
         workers_(threads),
         workspaces_(static_cast<size_t>(threads)),
         step_workspaces_(static_cast<size_t>(threads)),
@@ -79,15 +78,17 @@ class CpuBackend final : public HostBackend {
   }
 
   Status step(const StepPlan& plan, void* /*stream*/) override {
+    const StepKernel kernel = step_kernel_of(target_, plan.geometry.gate);
     workers_.run(plan.programs(), [&](int worker, int64_t begin, int64_t end) {
-      step_range(plan, step_kernel_, begin, end, step_workspaces_[static_cast<size_t>(worker)]);
+      step_range(plan, kernel, begin, end, step_workspaces_[static_cast<size_t>(worker)]);
     });
     return {};
   }
 
   Status draft(const DraftPlan& plan, void* /*stream*/) override {
+    const StepKernel kernel = step_kernel_of(target_, plan.step.geometry.gate);
     workers_.run(plan.step.programs(), [&](int worker, int64_t begin, int64_t end) {
-      draft_range(plan, step_kernel_, begin, end, step_workspaces_[static_cast<size_t>(worker)]);
+      draft_range(plan, kernel, begin, end, step_workspaces_[static_cast<size_t>(worker)]);
     });
     return {};
   }
@@ -172,7 +173,6 @@ class CpuBackend final : public HostBackend {
   }
 
   Target target_;
-  StepKernel step_kernel_;
   WorkerPool workers_;
   std::vector<FlushWorkspace> workspaces_;      // one a worker
   std::vector<StepWorkspace> step_workspaces_;  // one a worker

@@ -7,6 +7,9 @@
 //   S x = s_v ∘ (codes (s_k / 127 ∘ exp(pcum') ∘ x))  +  sum_r q_r (u_r · (exp(pcum') ∘ x))
 //         +  sum_j w_j ubuf_j ((kbuf_j ∘ D_j) · x)
 //
+// for KDA. With the scalar decay of GDN, p' in place of exp(pcum') and w_j at in place of w_j D_j multiply the dot
+// products: nothing is lost to a p' or a weight near the end of the range.
+//
 // One pass over the 16 KiB of codes serves both: 4 V K operations. Of the window only live entries are read.
 //
 // Sums run in a fixed order: over factors and entries one after another, over k by sixteen lanes and a tree.
@@ -21,8 +24,10 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "core/log_gate.h"
 #include "core/numerics.h"
 #include "cpu/lanes16-inl.h"
 #include "cpu/math16-inl.h"
@@ -48,10 +53,14 @@ struct StepConfig {
   static constexpr size_t kEntryLines = 2 * (2 * kKeyDim + kValueDim) / PrefetchQueue::kLine;
   static constexpr size_t kOtherLines =
       (kValueDim * kKeyDim + 4 * (2 * kKeyDim + kValueDim + kWindow)) / PrefetchQueue::kLine;
+  static constexpr size_t kScalarEntryLines = 2 * (kKeyDim + kValueDim) / PrefetchQueue::kLine;  // GDN
   static_assert(kLinesPerFactor >= kFactorLines);
   static_assert(kKeyDim / 16 * kLinesPerGates + (kWindow - 1) * kLinesPerEntry + kValueDim / kRows * kLinesPerRows +
                     kValueDim / 16 * kLinesPerResults >=
                 kOtherLines + kWindow * kEntryLines);
+  static_assert((kWindow - 1) * kLinesPerEntry + kValueDim / kRows * kLinesPerRows +
+                    kValueDim / 16 * kLinesPerResults >=
+                kOtherLines + kWindow * kScalarEntryLines);
 
   static_assert(kValueDim % kRows == 0);
 };
@@ -96,9 +105,15 @@ HWY_INLINE Lanes16 log_gate(const GateRule& rule, const TokenProgram& token, flo
   return mul16(set16(-rate), softplus16(input));
 }
 
-// en into entry_decay, exp(pcum') into the sides; writes the gate's and the log-decay's row. Returns lanes that are 0
-// where the log-decay is finite.
-HWY_INLINE Lanes16 apply_gates(const StepProgram& p, StepWorkspace& workspace) {
+// What the gates leave of checkpoint and entries, beside the decays of single channels in the workspace.
+struct Decays {
+  float checkpoint;  // p'; 1 for KDA
+  float token;       // at; 1 for KDA
+  float trouble;     // 0 where pcum' is finite: 0 · x is NaN for any other x. A p' that is not spoils all products
+};
+
+// en into entry_decay, exp(pcum') into the sides; writes the gate's and the log-decay's row.
+HWY_INLINE Decays apply_channel_gates(const StepProgram& p, StepWorkspace& workspace) {
   const bool given = p.gate.function == GateFunction::kGiven;
   const float rate = given ? 0.0f : static_cast<float>(std::exp(static_cast<double>(*p.token.log_rate)));
   Lanes16 trouble = set16(0.0f);
@@ -117,7 +132,19 @@ HWY_INLINE Lanes16 apply_gates(const StepProgram& p, StepWorkspace& workspace) {
       store16(mul16(load16(workspace.side[s] + k), checkpoint_decay), workspace.decayed_side[s] + k);
     }
   }
-  return trouble;
+  return {1.0f, 1.0f, sum16(trouble)};
+}
+
+// In double: it is one number, and all weights inherit its error.
+HWY_INLINE Decays apply_scalar_gate(const StepProgram& p, StepWorkspace& workspace) {
+  for (size_t s = 0; s < kSides; ++s) std::copy_n(workspace.side[s], kKeyDim, workspace.decayed_side[s]);
+  const auto token_decay = static_cast<float>(std::exp(log_gate_of<double>(p.gate, p.token, 0)));
+  return {*p.decay * token_decay, token_decay, 0.0f};
+}
+
+template <Gate kGate>
+HWY_INLINE Decays apply_gates(const StepProgram& p, StepWorkspace& workspace) {
+  return kGate == Gate::kKda ? apply_channel_gates(p, workspace) : apply_scalar_gate(p, workspace);
 }
 
 // ---- T3: dot products over k ---------------------------------------------------------------------------------------
@@ -137,7 +164,7 @@ struct Terms {
   size_t live_count = 0;
 };
 
-HWY_INLINE void add_factors(const StepProgram& p, StepWorkspace& workspace, Terms& terms) {
+HWY_INLINE void add_factors(const StepProgram& p, const Decays& decays, StepWorkspace& workspace, Terms& terms) {
   for (size_t r = 0; r < p.rank; ++r) {
     workspace.upcoming.fetch(StepConfig::kLinesPerFactor);
     const Half* const row = p.checkpoint.key_factor + static_cast<int64_t>(r) * p.checkpoint.key_factor_row;
@@ -148,28 +175,34 @@ HWY_INLINE void add_factors(const StepProgram& p, StepWorkspace& workspace, Term
         sum[s] = mul_add16(factor, load16(workspace.decayed_side[s] + k), sum[s]);
       }
     }
-    for (size_t s = 0; s < kSides; ++s) terms.factor[r].of[s] = sum16(sum[s]);
+    for (size_t s = 0; s < kSides; ++s) terms.factor[r].of[s] = decays.checkpoint * sum16(sum[s]);
   }
 }
 
-HWY_INLINE void add_entry(const EntryRun& run, size_t j, const StepWorkspace& workspace, Terms& terms) {
+template <Gate kGate>
+HWY_INLINE void add_entry(const EntryRun& run, size_t j, float weight, const StepWorkspace& workspace, Terms& terms) {
   Lanes16 sum[kSides] = {set16(0.0f), set16(0.0f)};
   for (size_t k = 0; k < kKeyDim; k += 16) {
-    const Lanes16 key = mul16(load16(run.key + j * kKeyDim + k), load16(workspace.entry_decay + k));
+    Lanes16 key = load16(run.key + j * kKeyDim + k);
+    if constexpr (kGate == Gate::kKda) key = mul16(key, load16(workspace.entry_decay + k));
     for (size_t s = 0; s < kSides; ++s) sum[s] = mul_add16(key, load16(workspace.side[s] + k), sum[s]);
   }
-  for (size_t s = 0; s < kSides; ++s) terms.entry[terms.live_count].of[s] = run.weight[j] * sum16(sum[s]);
+  for (size_t s = 0; s < kSides; ++s) terms.entry[terms.live_count].of[s] = weight * sum16(sum[s]);
   terms.live[terms.live_count++] = run.update + j * kValueDim;
 }
 
-// From the newest entry to the oldest, the decay of each a product of the gates after it.
-HWY_INLINE void add_entries(const EntryRun& run, StepWorkspace& workspace, Terms& terms) {
+// From the newest entry to the oldest; with KDA the decay of each is a product of the gates after it.
+template <Gate kGate>
+HWY_INLINE void add_entries(const EntryRun& run, const Decays& decays, StepWorkspace& workspace, Terms& terms) {
   for (size_t j = run.count; j-- > 0;) {
     workspace.upcoming.fetch(StepConfig::kLinesPerEntry);
-    if (run.weight[j] != 0.0f) add_entry(run, j, workspace, terms);
-    for (size_t k = 0; k < kKeyDim; k += 16) {
-      const Lanes16 gate = load16(run.gate + j * kKeyDim + k);
-      store16(mul16(load16(workspace.entry_decay + k), gate), workspace.entry_decay + k);
+    const float weight = run.weight[j] * decays.token;
+    if (weight != 0.0f) add_entry<kGate>(run, j, weight, workspace, terms);
+    if constexpr (kGate == Gate::kKda) {
+      for (size_t k = 0; k < kKeyDim; k += 16) {
+        const Lanes16 gate = load16(run.gate + j * kKeyDim + k);
+        store16(mul16(load16(workspace.entry_decay + k), gate), workspace.entry_decay + k);
+      }
     }
   }
 }
@@ -219,15 +252,19 @@ HWY_INLINE float key_dot_query(const StepWorkspace& workspace) {
 }
 
 // Update and output rows. Returns lanes that are 0 where both are finite.
-HWY_INLINE Lanes16 write_results(const StepProgram& p, StepWorkspace& workspace, const Terms& terms) {
+HWY_INLINE Lanes16 write_results(const StepProgram& p, const Decays& decays, StepWorkspace& workspace,
+                                 const Terms& terms) {
   const Lanes16 beta = set16(to_float(beta_of(*p.token.beta_input)));
   const Lanes16 key_query = set16(key_dot_query(workspace));
   Lanes16 trouble = set16(0.0f);
   for (size_t v = 0; v < kValueDim; v += 16) {
     workspace.upcoming.fetch(StepConfig::kLinesPerResults);
     const Lanes16 row_scale = load16(p.checkpoint.value_scale + v);
-    Lanes16 sum[kSides] = {mul16(load16(workspace.product + v), row_scale),
-                           mul16(load16(workspace.product + kValueDim + v), row_scale)};
+    Lanes16 sum[kSides];
+    for (size_t s = 0; s < kSides; ++s) {
+      const Lanes16 product = mul16(load16(workspace.product + s * kValueDim + v), set16(decays.checkpoint));
+      sum[s] = mul16(product, row_scale);
+    }
     for (size_t r = 0; r < p.rank; ++r) {
       const int64_t row = static_cast<int64_t>(r) * p.checkpoint.value_factor_row;
       add_term(load16(p.checkpoint.value_factor + row + v), terms.factor[r], sum);
@@ -244,21 +281,24 @@ HWY_INLINE Lanes16 write_results(const StepProgram& p, StepWorkspace& workspace,
   return trouble;
 }
 
-inline bool step_program(const StepProgram& p, StepWorkspace& workspace) {
+template <Gate kGate>
+StepOutcome step_program(const StepProgram& p, StepWorkspace& workspace) {
   normalize(p.token.key, 1.0f, workspace.side[0]);
   normalize(p.token.query, 1.0f / std::sqrt(static_cast<float>(kKeyDim)), workspace.side[1]);
   for (size_t k = 0; k < kKeyDim; k += 16) store16(load16(workspace.side[0] + k), p.rows.key + k);
-  // 0 · x is 0 for a finite x and NaN otherwise.
-  const Lanes16 gate_trouble = apply_gates(p, workspace);
+  const Decays decays = apply_gates<kGate>(p, workspace);
   Terms terms;
-  add_factors(p, workspace, terms);
-  add_entries(p.drafted, workspace, terms);
-  add_entries(p.window, workspace, terms);
+  add_factors(p, decays, workspace, terms);
+  add_entries<kGate>(p.drafted, decays, workspace, terms);
+  add_entries<kGate>(p.window, decays, workspace, terms);
   multiply_codes(p, workspace);
-  return sum16(add16(gate_trouble, write_results(p, workspace, terms))) == 0.0f;
+  const float trouble = decays.trouble + sum16(write_results(p, decays, workspace, terms));
+  return {trouble == 0.0f, decays.token};
 }
 
-inline StepKernel step_kernel() { return &step_program; }
+inline StepKernel step_kernel(Gate gate) {
+  return gate == Gate::kKda ? &step_program<Gate::kKda> : &step_program<Gate::kGdn>;
+}
 
 }  // namespace leapquant::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -29,11 +29,11 @@ void queue_program(const StepPlan& plan, const LiveProgram& program, PrefetchQue
   const int64_t bytes = plan.in_place ? region_offsets(plan.geometry).end : plan.geometry.state_elements();
   queue.add(plan.checkpoint.codes.at(program.item, program.head), static_cast<size_t>(bytes));
   queue.add(window.window_weight, kWindow * sizeof(float));
-  queue.add(window.log_decay, kKeyDim * sizeof(float));
+  if (plan.geometry.gate == Gate::kKda) queue.add(window.log_decay, kKeyDim * sizeof(float));
   const size_t rows = plan.in_place ? entries + 1 : entries;
   queue.add(window.window_update, rows * kValueDim * sizeof(Bfloat16));
   queue.add(window.window_key, rows * kKeyDim * sizeof(Bfloat16));
-  queue.add(window.window_gate, rows * kKeyDim * sizeof(Half));
+  if (plan.geometry.gate == Gate::kKda) queue.add(window.window_gate, rows * kKeyDim * sizeof(Half));
 }
 
 // Calls `step(program)` for the programs in [begin, end) that `live(n)` gives, the lines of the next one under way.
@@ -60,6 +60,7 @@ StepProgram to_program(const StepPlan& plan, const LiveProgram& live) {
           .window = {static_cast<size_t>(live.entries), window.window_key, window.window_update, window.window_gate,
                      window.window_weight},
           .log_decay = window.log_decay,
+          .decay = window.decay,
           .token = {},
           .rows = {}};
 }
@@ -68,6 +69,11 @@ void draft_program(const DraftPlan& plan, StepKernel kernel, const LiveProgram& 
   const DraftProgram draft = plan.draft.at(live.position, live.head);
   StepProgram program = to_program(plan.step, live);
   program.drafted = {0, draft.key, draft.update, draft.gate, kDraftWeights};
+  if (plan.step.geometry.gate == Gate::kGdn) {  // the record's weights decay from token to token
+    program.window.weight = draft.weight;
+    program.drafted.weight = draft.weight + live.entries;
+    program.decay = draft.decay;
+  }
   for (int32_t t = 0; t < plan.tokens; ++t) {
     program.token = plan.step.token.at(live.position * plan.tokens + t, live.head);
     program.rows = draft_rows(plan, live, t);

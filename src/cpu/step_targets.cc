@@ -19,10 +19,10 @@ HWY_EXPORT(step_kernel);
 
 }  // namespace
 
-StepKernel step_kernel_of(const Target& target) {
+StepKernel step_kernel_of(const Target& target, Gate gate) {
   hwy::ChosenTarget chosen;
   chosen.Update(target.bit);
-  return HWY_DISPATCH_TABLE(step_kernel)[chosen.GetIndex()]();
+  return HWY_DISPATCH_TABLE(step_kernel)[chosen.GetIndex()](gate);
 }
 
 }  // namespace leapquant::cpu

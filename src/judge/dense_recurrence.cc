@@ -26,11 +26,11 @@ const std::vector<Real>& DenseRecurrence<Real>::step(const TokenProgram& token) 
   const std::vector<Real> key = ref::normalized<Real>(token.key, key_dim);
   std::vector<Real> query = ref::normalized<Real>(token.query, key_dim);
   for (Real& value : query) value /= std::sqrt(static_cast<Real>(key_dim));
-  const std::vector<Real> decay = ref::step_gates<Real>(geometry_, GateRule{}, token, no_decay_.data()).decay;
+  const std::vector<Real> decay = ref::step_gates<Real>(geometry_, GateRule{}, token, up_to_date()).decay;
   const Real beta = to_float(beta_of(*token.beta_input));
   for (int64_t v = 0; v < geometry_.value_dim; ++v) {
     Real* const row = state_.data() + v * key_dim;
-    for (int64_t k = 0; k < key_dim; ++k) row[k] *= decay[k];
+    for (int64_t k = 0; k < key_dim; ++k) row[k] *= decay[decay.size() == 1 ? 0 : k];
     const Real update = beta * (static_cast<Real>(to_float(token.value[v])) - dot(row, key.data(), key_dim));
     for (int64_t k = 0; k < key_dim; ++k) row[k] += update * key[k];
     output_[v] = dot(row, query.data(), key_dim);

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <optional>
 
 #include "core/checkpoint_layout.h"
 #include "judge/dense_recurrence.h"
@@ -50,18 +51,19 @@ std::array<int64_t, kStates> bytes_per_head(const Geometry& geometry) {
           kElements + 4 * kDriftDim};
 }
 
-Geometry drift_geometry(int64_t heads) {
+Geometry drift_geometry(Gate gate, int64_t heads) {
   Geometry geometry;
+  geometry.gate = gate;
   geometry.num_heads = geometry.num_key_heads = static_cast<int32_t>(heads);
   return geometry;
 }
 
-// Heads of all profiles, one profile after another; the recorded one is last.
+// Heads of all profiles, one profile after another; the recorded one, where there is one, is last.
 class Heads {
  public:
-  explicit Heads(Trajectory trajectory) : trajectory_(std::move(trajectory)) {}
+  explicit Heads(std::optional<Trajectory> trajectory) : trajectory_(std::move(trajectory)) {}
 
-  int64_t profiles() const { return std::ssize(kDriftDraws) + 1; }
+  int64_t profiles() const { return std::ssize(kDriftDraws) + (trajectory_ ? 1 : 0); }
   int64_t count() const { return profiles() * kProfileHeads; }
 
   DriftProfile profile(int64_t n) const {
@@ -79,11 +81,11 @@ class Heads {
     const int64_t profile = head / kProfileHeads;
     if (profile < std::ssize(kDriftDraws)) return drawn_tokens(kDriftDraws[static_cast<size_t>(profile)], seed, head);
     const int64_t n = head % kProfileHeads;
-    return recorded_tokens(trajectory_, n / trajectory_.heads, n % trajectory_.heads);
+    return recorded_tokens(*trajectory_, n / trajectory_->heads, n % trajectory_->heads);
   }
 
  private:
-  Trajectory trajectory_;
+  std::optional<Trajectory> trajectory_;
 };
 
 // What the pool gave: outputs of every token, states at every record.
@@ -97,8 +99,9 @@ void copy_token(const TokenProgram& from, int64_t head, TokenTensors& to) {
   std::copy_n(from.query, kDriftDim, to.qx.begin() + row);
   std::copy_n(from.key, kDriftDim, to.kx.begin() + row);
   std::copy_n(from.value, kDriftDim, to.vx.begin() + row);
-  std::copy_n(from.gate_input, kDriftDim, to.a.begin() + row);
-  std::copy_n(from.gate_bias, kDriftDim, to.dt_bias.begin() + row);
+  const int64_t channels = to.geometry.gate_channels();
+  std::copy_n(from.gate_input, channels, to.a.begin() + head * channels);
+  std::copy_n(from.gate_bias, channels, to.dt_bias.begin() + head * channels);
   to.A_log[static_cast<size_t>(head)] = *from.log_rate;
   to.b[static_cast<size_t>(head)] = *from.beta_input;
 }
@@ -112,7 +115,7 @@ std::vector<float> start_basis(const Geometry& geometry, uint64_t seed) {
 
 PoolRun run_pool(const Context& context, const DriftRequest& request, const Heads& heads,
                  const std::function<void(double)>& progress) {
-  const Geometry geometry = drift_geometry(heads.count());
+  const Geometry geometry = drift_geometry(request.gate, heads.count());
   const Pool pool(context, public_geometry(geometry), 2);
   StepInputs inputs;
   inputs.geometry = geometry;
@@ -162,7 +165,7 @@ struct HeadErrors {
 };
 
 HeadErrors head_errors(const DriftRequest& request, const Heads& heads, const PoolRun& pool, int64_t head) {
-  const Geometry geometry = drift_geometry(1);
+  const Geometry geometry = drift_geometry(request.gate, 1);
   const std::unique_ptr<DriftTokens> tokens = heads.tokens(request.seed, head);
   DenseRecurrence<double> exact(geometry);
   std::vector<DenseRecurrence<float>> dense(kRoundings.size(), DenseRecurrence<float>(geometry));
@@ -198,8 +201,8 @@ void add_scaled(const std::vector<double>& from, double scale, std::vector<doubl
 }
 
 // The profiles with the means of their heads.
-std::vector<DriftProfile> summarize(const Heads& heads, const std::vector<HeadErrors>& errors) {
-  const std::array<int64_t, kStates> bytes = bytes_per_head(drift_geometry(1));
+std::vector<DriftProfile> summarize(Gate gate, const Heads& heads, const std::vector<HeadErrors>& errors) {
+  const std::array<int64_t, kStates> bytes = bytes_per_head(drift_geometry(gate, 1));
   std::vector<DriftProfile> profiles;
   for (int64_t p = 0; p < heads.profiles(); ++p) {
     DriftProfile profile = heads.profile(p);
@@ -217,22 +220,29 @@ std::vector<DriftProfile> summarize(const Heads& heads, const std::vector<HeadEr
   return profiles;
 }
 
-Status check(const DriftRequest& request, const Trajectory& trajectory) {
-  if (request.interval < 1 || request.tokens < request.interval) {
-    return invalid_argument("drift: expected at least one interval of tokens, got " + std::to_string(request.tokens) +
-                            " tokens in intervals of " + std::to_string(request.interval));
-  }
-  const bool fits = trajectory.dim == kDriftDim && std::ssize(trajectory.layers) * trajectory.heads == kProfileHeads;
-  return fits ? Status{} : invalid_argument("drift: expected a trajectory of four heads of 128 x 128");
+Status check(const DriftRequest& request) {
+  if (request.interval >= 1 && request.tokens >= request.interval) return {};
+  return invalid_argument("drift: expected at least one interval of tokens, got " + std::to_string(request.tokens) +
+                          " tokens in intervals of " + std::to_string(request.interval));
+}
+
+Result<std::optional<Trajectory>> recorded(Gate gate) {
+  if (gate != Gate::kKda) return std::optional<Trajectory>();
+  Result<Trajectory> trajectory = read_trajectory("");
+  if (!trajectory.ok()) return trajectory.status();
+  const Trajectory& t = trajectory.value();
+  const bool fits = t.dim == kDriftDim && std::ssize(t.layers) * t.heads == kProfileHeads;
+  if (!fits) return invalid_argument("drift: expected a trajectory of four heads of 128 x 128");
+  return std::optional<Trajectory>(std::move(trajectory.value()));
 }
 
 }  // namespace
 
 Result<DriftReport> measure_drift(const Context& context, const DriftRequest& request,
                                   const std::function<void(double)>& progress) {
-  Result<Trajectory> trajectory = read_trajectory("");
+  LQ_RETURN_IF_ERROR(check(request));
+  Result<std::optional<Trajectory>> trajectory = recorded(request.gate);
   if (!trajectory.ok()) return trajectory.status();
-  LQ_RETURN_IF_ERROR(check(request, trajectory.value()));
   const Heads heads(std::move(trajectory.value()));
   const PoolRun pool = run_pool(context, request, heads, progress);
   std::vector<HeadErrors> errors(static_cast<size_t>(heads.count()));
@@ -240,7 +250,7 @@ Result<DriftReport> measure_drift(const Context& context, const DriftRequest& re
                [&](int64_t head) { errors[static_cast<size_t>(head)] = head_errors(request, heads, pool, head); });
   DriftReport report;
   for (int64_t t = request.interval; t <= request.tokens; t += request.interval) report.positions.push_back(t);
-  report.profiles = summarize(heads, errors);
+  report.profiles = summarize(request.gate, heads, errors);
   progress(1);
   return report;
 }

@@ -18,12 +18,14 @@
 #include <string>
 #include <vector>
 
+#include "core/geometry.h"
 #include "core/status.h"
 #include "leapquant/leapquant.hpp"
 
 namespace leapquant::judge {
 
 struct DriftRequest {
+  Gate gate = Gate::kKda;
   int64_t tokens = 4096;
   int64_t interval = 64;  // tokens between two records
   uint64_t seed = 1;
@@ -51,7 +53,8 @@ struct DriftReport {
   std::vector<DriftProfile> profiles;
 };
 
-// Tokens are at least one interval. `progress` is called with the share done, in [0, 1].
+// The recorded profile is one of KDA alone. Tokens are at least one interval. `progress` is called with the share done,
+// in [0, 1].
 Result<DriftReport> measure_drift(const Context& context, const DriftRequest& request,
                                   const std::function<void(double)>& progress);
 

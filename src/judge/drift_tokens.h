@@ -18,8 +18,9 @@ inline constexpr int64_t kDriftDim = 128;    // K and V
 inline constexpr int64_t kProfileHeads = 4;  // of each profile
 
 // Decay per token is exp(-A softplus(a + dt_bias)), A and dt_bias drawn as such layers begin their training: A uniform,
-// dt_bias so that softplus(dt_bias) is uniform on a logarithmic scale. Queries, keys and values are silu of normal
-// numbers, as behind the convolution of such layers, so that keys have a direction in common.
+// dt_bias so that softplus(dt_bias) is uniform on a logarithmic scale. GDN takes the first channel's gate. Queries,
+// keys and values are silu of normal numbers, as behind the convolution of such layers, so that keys have a direction
+// in common.
 struct DriftDraw {
   const char* name;
   const char* description;

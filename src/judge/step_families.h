@@ -5,7 +5,7 @@
 //   structured  checkpoints of ordinary size, windows of a random fill, with edge heads 1 to 6: empty window and no
 //   codes,
 //               zero state (every second item with a zero value, so that all is zero), last entry free, tiny, huge,
-//               strongly decayed. Fewer than seven heads: the edge heads are spread over the batch.
+//               strongly decayed (GDN: rank 1). Fewer than seven heads: the edge heads are spread over the batch.
 //   next        the structured input after the float reference has stepped it, with a new token; windows whose last
 //               entry was free stay as they were
 //   random      noise over the whole domain, beyond the occupied entries as well
@@ -49,7 +49,8 @@ enum class StepEdge : int32_t {
   kLastEntryFree = 3,
   kTiny = 4,
   kHuge = 5,
-  kStrongDecay = 6,
+  kStrongDecay = 6,  // KDA
+  kRankOne = 7,      // GDN, in its place: one entry that counts, and no checkpoint
 };
 inline constexpr int64_t kStepEdgeCount = 7;
 StepEdge step_edge_of(const Geometry& geometry, int64_t item, int64_t head);

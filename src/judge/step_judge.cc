@@ -119,9 +119,8 @@ Allowances allowances_of(const Geometry& geometry, const Magnitudes& program, in
                          const ref::StepGates<double>& gates, const TokenProgram& token) {
   const auto key_dim = static_cast<size_t>(geometry.key_dim);
   const auto value_dim = static_cast<size_t>(geometry.value_dim);
-  const std::vector<double> state =
-      ref::combined_state<double>(geometry, program.checkpoint(), program.window(), entries,
-                                  ref::exponentials<double>(gates.log_decay), gates.decay);
+  const std::vector<double> state = ref::combined_state<double>(geometry, program.checkpoint(), program.window(),
+                                                                entries, gates.checkpoint_decay, gates.decay);
   const std::vector<double> key = magnitudes_of(ref::normalized<double>(token.key, geometry.key_dim), 1);
   const std::vector<double> query = magnitudes_of(ref::normalized<double>(token.query, geometry.key_dim),
                                                   1 / std::sqrt(static_cast<double>(key_dim)));
@@ -142,7 +141,25 @@ Allowances allowances_of(const Geometry& geometry, const Magnitudes& program, in
   return result;
 }
 
-StepJudgement judge_program(const StepInputs& inputs, int64_t n, const StepRows& rows, const float* weight) {
+// What a product of GDN's decays may be off by: 0 where it has a factor of 0.
+double decay_allowance(float before, double exact) {
+  return before == 0 ? 0 : kStepBound * std::fabs(exact) + 0x1p-149;
+}
+
+// KDA leaves the weights as they are, GDN multiplies those of occupied entries; the new entry's is 1.
+void judge_weights(const Geometry& geometry, const WindowProgram& before, int64_t entries, double token_decay,
+                   const float* weight, ProgramScore& score) {
+  std::vector<double> exact(before.window_weight, before.window_weight + geometry.window);
+  std::vector<double> allowance(exact.size(), 0.0);
+  for (size_t j = 0; geometry.gate == Gate::kGdn && j < static_cast<size_t>(entries); ++j) {
+    exact[j] *= token_decay;
+    allowance[j] = decay_allowance(before.window_weight[j], exact[j]);
+  }
+  exact[static_cast<size_t>(entries)] = 1;
+  score.see(StepOutput::kWeight, weight, exact, allowance);
+}
+
+StepJudgement judge_program(const StepInputs& inputs, int64_t n, const StepRows& rows, const WindowProgram& weights) {
   const Geometry& geometry = inputs.geometry;
   const int64_t item = n / geometry.num_heads;
   const int64_t head = n % geometry.num_heads;
@@ -155,18 +172,19 @@ StepJudgement judge_program(const StepInputs& inputs, int64_t n, const StepRows&
   const Allowances allowed =
       allowances_of(geometry, Magnitudes(geometry, checkpoint, window), entries, exact.gates, token);
 
-  std::vector<double> exact_weight(window.window_weight, window.window_weight + geometry.window);
-  exact_weight[static_cast<size_t>(entries)] = 1;
-  const std::vector<double> none(exact_weight.size(), 0.0);
-  std::vector<double> log_decay = magnitudes_of(exact.gates.log_decay, kStepBound);
-  for (double& allowance : log_decay) allowance += kStepBound;
-
   ProgramScore score;
   score.see(StepOutput::kOutput, rows.output, exact.output, allowed.output);
   score.see(StepOutput::kKey, rows.key, exact.key, magnitudes_of(exact.key, kStepBound));
   score.see(StepOutput::kUpdate, rows.update, exact.update, allowed.update);
+  judge_weights(geometry, window, entries, exact.gates.decay[0], weights.window_weight, score);
+  if (geometry.gate == Gate::kGdn) {
+    const std::vector<double>& decay = exact.gates.checkpoint_decay;
+    score.see(StepOutput::kDecay, weights.decay, decay, std::vector{decay_allowance(*window.decay, decay[0])});
+    return score.finish(n);
+  }
+  std::vector<double> log_decay = magnitudes_of(exact.gates.log_decay, kStepBound);
+  for (double& allowance : log_decay) allowance += kStepBound;
   score.see(StepOutput::kGate, rows.gate, exact.gates.decay, magnitudes_of(exact.gates.decay, kStepBound));
-  score.see(StepOutput::kWeight, weight, exact_weight, none);
   score.see(StepOutput::kLogDecay, rows.log_decay, exact.gates.log_decay, log_decay);
   return score.finish(n);
 }
@@ -191,8 +209,7 @@ StepJudgement judge_step(const StepInputs& inputs, const StepTensors& result, in
   std::vector<StepJudgement> programs(static_cast<size_t>(inputs.programs()));
   StepTensors& rows = const_cast<StepTensors&>(result);  // views never say const
   parallel_for(inputs.programs(), threads, [&](int64_t n) {
-    programs[static_cast<size_t>(n)] =
-        judge_program(inputs, n, rows.rows(n), result.w_new.data() + n * inputs.geometry.window);
+    programs[static_cast<size_t>(n)] = judge_program(inputs, n, rows.rows(n), rows.weights(n));
   });
   StepJudgement judgement;
   for (const StepJudgement& program : programs) include(judgement, program);

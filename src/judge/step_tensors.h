@@ -11,21 +11,22 @@
 
 namespace leapquant::judge {
 
-// Tokens of [batch, H] programs, KDA. Holds pre-activations and given gates: a gate rule takes one or the other.
+// Tokens of [batch, H] programs. Holds pre-activations and given gates: a gate rule takes one or the other. C is the
+// number of a token's decays: K, or 1 for GDN, whose tensors lack that dimension.
 struct TokenTensors {
   TokenTensors() = default;
   TokenTensors(const Geometry& geometry, int64_t batch);
   TokenView view() const;
 
   Geometry geometry;
-  std::vector<Bfloat16> qx;     // [B, H, K]
-  std::vector<Bfloat16> kx;     // [B, H, K]
+  std::vector<Bfloat16> qx;     // [B, H_k, K]
+  std::vector<Bfloat16> kx;     // [B, H_k, K]
   std::vector<Bfloat16> vx;     // [B, H, V]
-  std::vector<Bfloat16> a;      // [B, H, K]
+  std::vector<Bfloat16> a;      // [B, H, C]
   std::vector<Bfloat16> b;      // [B, H]
   std::vector<float> A_log;     // [H]
-  std::vector<float> dt_bias;   // [H, K]
-  std::vector<float> log_gate;  // [B, H, K]
+  std::vector<float> dt_bias;   // [H, C]
+  std::vector<float> log_gate;  // [B, H, C]
 };
 
 // All that one step reads.
@@ -46,8 +47,9 @@ struct StepTensors {
   StepTensors() = default;
   StepTensors(const Geometry& geometry, int64_t batch);
 
-  // The rows of program `n`, counted as item * H + head.
+  // The rows of program `n`, counted as item * H + head; its weights and, for GDN, its decay.
   StepRows rows(int64_t n);
+  WindowProgram weights(int64_t n);
   // The tensors as a list, for what is done to each of them.
   template <class Visit>
   void for_each(Visit visit) {
@@ -57,15 +59,17 @@ struct StepTensors {
     visit(g_row);
     visit(w_new);
     visit(pcum_new);
+    visit(p_new);
   }
 
   Geometry geometry;
   std::vector<Bfloat16> o;      // [B, H, V]
   std::vector<Bfloat16> k_row;  // [B, H, K]
   std::vector<Bfloat16> u_row;  // [B, H, V]
-  std::vector<Half> g_row;      // [B, H, K]
+  std::vector<Half> g_row;      // [B, H, K] KDA
   std::vector<float> w_new;     // [B, H, L]
-  std::vector<float> pcum_new;  // [B, H, K]
+  std::vector<float> pcum_new;  // [B, H, K] KDA
+  std::vector<float> p_new;     // [B, H] GDN
 };
 
 }  // namespace leapquant::judge

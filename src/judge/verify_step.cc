@@ -8,21 +8,35 @@ namespace leapquant::judge {
 
 lq_tensor public_entries(const StepInputs& inputs) { return program_tensor(inputs.h, LQ_INT32, inputs.geometry, {}); }
 
+namespace {
+
+// One number for each decay: [B, H, K], or [B, H] for GDN.
+template <class T>
+lq_tensor channel_tensor(const std::vector<T>& values, lq_dtype dtype, const Geometry& g) {
+  return g.gate == Gate::kKda ? program_tensor(values, dtype, g, {g.key_dim}) : program_tensor(values, dtype, g, {});
+}
+
+}  // namespace
+
 lq_token public_token(const StepInputs& inputs) {
   const Geometry& g = inputs.geometry;
   const TokenTensors& t = inputs.token;
+  Geometry key_geometry = g;
+  key_geometry.num_heads = g.num_key_heads;
   lq_token token{};
-  token.qx = program_tensor(t.qx, LQ_BFLOAT16, g, {g.key_dim});
-  token.kx = program_tensor(t.kx, LQ_BFLOAT16, g, {g.key_dim});
+  token.qx = program_tensor(t.qx, LQ_BFLOAT16, key_geometry, {g.key_dim});
+  token.kx = program_tensor(t.kx, LQ_BFLOAT16, key_geometry, {g.key_dim});
   token.vx = program_tensor(t.vx, LQ_BFLOAT16, g, {g.value_dim});
   token.b = program_tensor(t.b, LQ_BFLOAT16, g, {});
   if (inputs.gate.function == GateFunction::kGiven) {
-    token.log_gate = program_tensor(t.log_gate, LQ_FLOAT32, g, {g.key_dim});
+    token.log_gate = channel_tensor(t.log_gate, LQ_FLOAT32, g);
     return token;
   }
-  token.a = program_tensor(t.a, LQ_BFLOAT16, g, {g.key_dim});
+  token.a = channel_tensor(t.a, LQ_BFLOAT16, g);
   token.A_log = tensor(const_cast<float*>(t.A_log.data()), LQ_FLOAT32, {g.num_heads});
-  token.dt_bias = tensor(const_cast<float*>(t.dt_bias.data()), LQ_FLOAT32, {g.num_heads, g.key_dim});
+  float* const bias = const_cast<float*>(t.dt_bias.data());
+  token.dt_bias = g.gate == Gate::kKda ? tensor(bias, LQ_FLOAT32, {g.num_heads, g.key_dim})
+                                       : tensor(bias, LQ_FLOAT32, {g.num_heads});
   return token;
 }
 
@@ -35,13 +49,14 @@ lq_step_params public_params(const GateRule& rule) {
 
 lq_step_result public_result(const StepTensors& t) {
   const Geometry& g = t.geometry;
+  const bool kda = g.gate == Gate::kKda;
   return {.o = program_tensor(t.o, LQ_BFLOAT16, g, {g.value_dim}),
           .k_row = program_tensor(t.k_row, LQ_BFLOAT16, g, {g.key_dim}),
           .u_row = program_tensor(t.u_row, LQ_BFLOAT16, g, {g.value_dim}),
-          .g_row = program_tensor(t.g_row, LQ_FLOAT16, g, {g.key_dim}),
+          .g_row = kda ? program_tensor(t.g_row, LQ_FLOAT16, g, {g.key_dim}) : lq_tensor{},
           .w_new = program_tensor(t.w_new, LQ_FLOAT32, g, {g.window}),
-          .pcum_new = program_tensor(t.pcum_new, LQ_FLOAT32, g, {g.key_dim}),
-          .p_new = {}};
+          .pcum_new = kda ? program_tensor(t.pcum_new, LQ_FLOAT32, g, {g.key_dim}) : lq_tensor{},
+          .p_new = kda ? lq_tensor{} : program_tensor(t.p_new, LQ_FLOAT32, g, {})};
 }
 
 Result<StepTensors> step(const Context& context, const StepInputs& inputs, lq_device place) {

@@ -20,8 +20,8 @@ std::optional<LiveProgram> drafting_program(const DraftPlan& plan, int64_t n);
 // Where the step of drafted token t writes.
 StepRows draft_rows(const DraftPlan& plan, const LiveProgram& program, int32_t t);
 
-// After the rows of token t: whether its results were finite.
-void finish_draft(const DraftPlan& plan, const LiveProgram& program, int32_t t, bool finite);
+// After the rows of token t: its weight, and whether its results were finite.
+void finish_draft(const DraftPlan& plan, const LiveProgram& program, int32_t t, const StepOutcome& outcome);
 
 // A program whose tokens are committed.
 struct CommitProgram {

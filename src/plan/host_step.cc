@@ -3,9 +3,26 @@
 
 #include <algorithm>
 
+#include "core/append_weight.h"
 #include "plan/host_backend.h"
 
 namespace leapquant {
+namespace {
+
+// Weights, and GDN's decay, where the functional form puts them: as they were before the token.
+WindowProgram copied_weights(const StepPlan& plan, const LiveProgram& program, const WindowProgram& from) {
+  WindowProgram to{};
+  to.window_weight = plan.target.weight.at(program.position, program.head);
+  std::copy_n(from.window_weight, plan.geometry.window, to.window_weight);
+  if (plan.geometry.gate == Gate::kGdn) {
+    to.decay = plan.target.decay.at(program.position, program.head);
+    *to.decay = *from.decay;
+  }
+  return to;
+}
+
+}  // namespace
+
 Occupied occupied_entries(const Geometry& geometry, const PoolSelection& pool, const WindowView& window, int64_t slot,
                           int64_t head) {
   if (slot >= pool.num_slots) return ErrorKind::kIndex;
@@ -39,14 +56,15 @@ std::optional<LiveProgram> live_program(const StepPlan& plan, int64_t n) {
 }
 
 StepRows step_rows(const StepPlan& plan, const LiveProgram& program) {
+  const bool kda = plan.geometry.gate == Gate::kKda;
   const auto target_row = [&](const auto& tensor) { return tensor.at(program.position, program.head); };
   Bfloat16* const output = target_row(plan.target.output);
   if (!plan.in_place) {
     return {output,
             target_row(plan.target.key),
             target_row(plan.target.update),
-            target_row(plan.target.gate),
-            target_row(plan.target.log_decay),
+            kda ? target_row(plan.target.gate) : nullptr,
+            kda ? target_row(plan.target.log_decay) : nullptr,
             nullptr};
   }
   const WindowProgram window = plan.window.at(program.item, program.head);
@@ -54,22 +72,18 @@ StepRows step_rows(const StepPlan& plan, const LiveProgram& program) {
   return {output,
           window.window_key + key_offset,
           window.window_update + program.entries * plan.geometry.value_dim,
-          window.window_gate + key_offset,
+          kda ? window.window_gate + key_offset : nullptr,
           window.log_decay,
           nullptr};
 }
 
-void finish_step(const StepPlan& plan, const LiveProgram& program, bool finite) {
-  float* const weight = plan.window.window_weight.at(program.item, program.head);
-  if (!plan.in_place) {
-    float* const target = plan.target.weight.at(program.position, program.head);
-    std::copy_n(weight, plan.geometry.window, target);
-    target[program.entries] = 1.0f;
-    return;
-  }
-  weight[program.entries] = 1.0f;
+void finish_step(const StepPlan& plan, const LiveProgram& program, const StepOutcome& outcome) {
+  WindowProgram window = plan.window.at(program.item, program.head);
+  if (!plan.in_place) window = copied_weights(plan, program, window);
+  append_weight(plan.geometry.gate, window, program.entries, outcome.token_decay);
+  if (!plan.in_place) return;
   *plan.pool.fill_count.at(program.item, program.head) = static_cast<int32_t>(program.entries + 1);
-  if (!finite) record_error(*plan.pool.errors, ErrorKind::kNonFinite, program.position);
+  if (!outcome.finite) record_error(*plan.pool.errors, ErrorKind::kNonFinite, program.position);
 }
 
 }  // namespace leapquant

@@ -45,7 +45,8 @@ std::optional<LiveProgram> live_program(const StepPlan& plan, int64_t n);
 // Where the step of a program writes.
 StepRows step_rows(const StepPlan& plan, const LiveProgram& program);
 
-// After the rows: the weights, and in place the counter and whether the results were finite.
-void finish_step(const StepPlan& plan, const LiveProgram& program, bool finite);
+// After the rows: the weights (GDN: as they decay, and the checkpoint's decay), and in place the counter and whether
+// the results were finite.
+void finish_step(const StepPlan& plan, const LiveProgram& program, const StepOutcome& outcome);
 
 }  // namespace leapquant

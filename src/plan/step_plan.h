@@ -20,9 +20,10 @@ struct StepTargets {
   Strided<Bfloat16> output;
   Strided<Bfloat16> key;
   Strided<Bfloat16> update;
-  Strided<Half> gate;
+  Strided<Half> gate;  // KDA
   Strided<float> weight;
-  Strided<float> log_decay;
+  Strided<float> log_decay;  // KDA
+  Strided<float> decay;      // GDN
 };
 
 struct StepPlan {

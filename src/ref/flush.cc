@@ -7,11 +7,11 @@
 namespace leapquant::ref {
 namespace {
 
-// What the checkpoint has seen since it was made: exp(pcum[k]), or p for all channels.
+// What the checkpoint has seen since it was made: exp(pcum[k]), or p.
 template <class Real>
 std::vector<Real> checkpoint_decays(const Geometry& geometry, const WindowProgram& window) {
   const auto key_dim = static_cast<size_t>(geometry.key_dim);
-  if (geometry.gate == Gate::kGdn) return std::vector<Real>(key_dim, *window.decay);
+  if (geometry.gate == Gate::kGdn) return {static_cast<Real>(*window.decay)};
   return exponentials<Real>(std::vector<Real>(window.log_decay, window.log_decay + key_dim));
 }
 

@@ -17,16 +17,17 @@ class GrownWindow {
   GrownWindow(const Geometry& geometry, const WindowProgram& window, int64_t entries, int64_t room);
 
   WindowProgram view();
-  // Appends the entry that a step has made.
-  void append(const StepRows& rows);
+  // Appends the entry that a step has made. `token_decay` as in StepOutcome.
+  void append(const StepRows& rows, float token_decay);
 
  private:
   Geometry geometry_;
   std::vector<Bfloat16> key_;     // [entries, K]
   std::vector<Bfloat16> update_;  // [entries, V]
   std::vector<float> weight_;     // [entries]
-  std::vector<Half> gate_;        // [entries, K]
-  std::vector<float> log_decay_;  // [K]
+  std::vector<Half> gate_;        // [entries, K] KDA
+  std::vector<float> log_decay_;  // [K] KDA
+  float decay_;                   // GDN
 };
 
 }  // namespace leapquant::ref

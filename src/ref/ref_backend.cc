@@ -82,7 +82,7 @@ class RefBackend final : public HostBackend {
         plan.geometry, plan.gate, plan.checkpoint.at(program.item, program.head),
         plan.window.at(program.item, program.head), program.entries, plan.token.at(program.position, program.head));
     write_step(values, step_rows(plan, program));
-    finish_step(plan, program, values.finite());
+    finish_step(plan, program, values.outcome());
   }
 
   // In a copy of the window, which grows by the tokens as they come.
@@ -95,8 +95,8 @@ class RefBackend final : public HostBackend {
                              program.entries + t, step.token.at(program.position * plan.tokens + t, program.head));
       const StepRows rows = draft_rows(plan, program, t);
       write_step(values, rows);
-      window.append(rows);
-      finish_draft(plan, program, t, values.finite());
+      window.append(rows, values.outcome().token_decay);
+      finish_draft(plan, program, t, values.outcome());
     }
   }
 

@@ -28,6 +28,13 @@ std::vector<Real> decode_as(const Geometry& geometry, const CheckpointProgram& c
   return state;
 }
 
+// One decay for every key channel.
+template <class Real>
+std::vector<Real> spread(const Geometry& geometry, std::span<const Real> decay) {
+  const auto key_dim = static_cast<size_t>(geometry.key_dim);
+  return decay.size() == 1 ? std::vector<Real>(key_dim, decay[0]) : std::vector<Real>(decay.begin(), decay.end());
+}
+
 // D_j: a suffix product, by multiplication alone, so that a gate of 0 is nothing special.
 template <class Real>
 std::vector<Real> entry_decays(const Geometry& geometry, const WindowProgram& window, int64_t entries,
@@ -60,9 +67,10 @@ std::vector<Real> combined_state(const Geometry& geometry, const CheckpointProgr
                                  std::span<const Real> newest_gate) {
   const int64_t key_dim = geometry.key_dim;
   std::vector<Real> state = decode_as<Real>(geometry, checkpoint);
-  const std::vector<Real> decay = entry_decays<Real>(geometry, window, entries, newest_gate);
+  const std::vector<Real> old_decay = spread(geometry, checkpoint_decay);
+  const std::vector<Real> decay = entry_decays<Real>(geometry, window, entries, spread(geometry, newest_gate));
   for (int64_t v = 0; v < geometry.value_dim; ++v) {
-    for (int64_t k = 0; k < key_dim; ++k) state[v * key_dim + k] *= checkpoint_decay[k];
+    for (int64_t k = 0; k < key_dim; ++k) state[v * key_dim + k] *= old_decay[k];
   }
   for (int64_t j = 0; j < entries; ++j) {
     const Real weight = window.window_weight[j];

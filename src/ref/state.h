@@ -17,7 +17,8 @@ template <class Real>
 std::vector<Real> exponentials(std::span<const Real> values);
 
 // S[v, k] = S0[v, k] checkpoint_decay[k] + sum over j < entries of w[j] ubuf[j, v] kbuf[j, k] D_j[k], with
-// D_j[k] = newest_gate[k] prod_{j < i < entries} gbuf[i, k], without gbuf for GDN, whose weights have decayed
+// D_j[k] = newest_gate[k] prod_{j < i < entries} gbuf[i, k], without gbuf for GDN, whose weights have decayed.
+// The decays are [K], or [1] for GDN.
 template <class Real>
 std::vector<Real> combined_state(const Geometry& geometry, const CheckpointProgram& checkpoint,
                                  const WindowProgram& window, int64_t entries, std::span<const Real> checkpoint_decay,

@@ -4,29 +4,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/log_gate.h"
 #include "ref/state.h"
 
 namespace leapquant::ref {
 namespace {
-
-template <class Real>
-Real sigmoid(Real x) {
-  return Real(1) / (Real(1) + std::exp(-x));
-}
-
-template <class Real>
-Real softplus(Real x) {
-  return x > Real(kSoftplusLinear) ? x : std::log1p(std::exp(x));
-}
-
-template <class Real>
-Real log_gate(const GateRule& rule, const TokenProgram& token, int64_t k) {
-  if (rule.function == GateFunction::kGiven) return token.log_gate[k];
-  const Real input = static_cast<Real>(to_float(token.gate_input[k])) + static_cast<Real>(token.gate_bias[k]);
-  const Real rate = std::exp(static_cast<Real>(*token.log_rate));
-  if (rule.function == GateFunction::kBounded) return static_cast<Real>(rule.lower_bound) * sigmoid(rate * input);
-  return -rate * softplus(input);
-}
 
 template <class Real>
 Real dot(std::span<const Real> a, std::span<const Real> b) {
@@ -61,21 +43,28 @@ std::vector<Real> normalized(const Bfloat16* x, int64_t count) {
 
 template <class Real>
 StepGates<Real> step_gates(const Geometry& geometry, const GateRule& rule, const TokenProgram& token,
-                           const float* log_decay) {
-  const auto key_dim = static_cast<size_t>(geometry.key_dim);
-  StepGates<Real> gates{std::vector<Real>(key_dim), std::vector<Real>(key_dim), std::vector<Real>(key_dim)};
-  for (size_t k = 0; k < key_dim; ++k) {
-    const Real gate = log_gate<Real>(rule, token, static_cast<int64_t>(k));
-    gates.log_gate[k] = gate;
-    gates.decay[k] = std::exp(gate);
-    gates.log_decay[k] = static_cast<Real>(log_decay[k]) + gate;
+                           const WindowProgram& window) {
+  if (geometry.gate == Gate::kGdn) {
+    // In double: it is one number, and all weights inherit its error.
+    const double gate = log_gate_of<double>(rule, token, 0);
+    const Real decay = static_cast<Real>(std::exp(gate));
+    return {{static_cast<Real>(gate)}, {decay}, {}, {static_cast<Real>(*window.decay) * decay}};
   }
+  StepGates<Real> gates;
+  for (int64_t k = 0; k < geometry.key_dim; ++k) {
+    const Real gate = log_gate_of<Real>(rule, token, k);
+    gates.log_gate.push_back(gate);
+    gates.decay.push_back(std::exp(gate));
+    gates.log_decay.push_back(static_cast<Real>(window.log_decay[k]) + gate);
+  }
+  gates.checkpoint_decay = exponentials<Real>(gates.log_decay);
   return gates;
 }
 
 template <class Real>
-bool StepValues<Real>::finite() const {
-  return all_finite(output) && all_finite(update) && all_finite(gates.log_decay);
+StepOutcome StepValues<Real>::outcome() const {
+  const std::vector<Real>& seen = gates.log_decay.empty() ? gates.checkpoint_decay : gates.log_decay;
+  return {all_finite(output) && all_finite(update) && all_finite(seen), static_cast<float>(gates.decay[0])};
 }
 
 template <class Real>
@@ -85,12 +74,12 @@ StepValues<Real> step_values(const Geometry& geometry, const GateRule& rule, con
   const auto value_dim = static_cast<size_t>(geometry.value_dim);
   // T1 and T2
   StepValues<Real> values{std::vector<Real>(value_dim), normalized<Real>(token.key, key_dim),
-                          std::vector<Real>(value_dim), step_gates<Real>(geometry, rule, token, window.log_decay)};
+                          std::vector<Real>(value_dim), step_gates<Real>(geometry, rule, token, window)};
   std::vector<Real> query = normalized<Real>(token.query, key_dim);
   for (Real& value : query) value /= std::sqrt(static_cast<Real>(key_dim));
   // T3
-  const std::vector<Real> state = combined_state<Real>(geometry, checkpoint, window, entries,
-                                                       exponentials<Real>(values.gates.log_decay), values.gates.decay);
+  const std::vector<Real> state =
+      combined_state<Real>(geometry, checkpoint, window, entries, values.gates.checkpoint_decay, values.gates.decay);
   // T4
   const Real beta = to_float(beta_of(*token.beta_input));
   const Real key_query = dot<Real>(values.key, query);
@@ -108,6 +97,7 @@ void write_step(const StepValues<Real>& values, const StepRows& rows) {
   write_row(values.output, rows.output);
   write_row(values.key, rows.key);
   write_row(values.update, rows.update);
+  if (rows.gate == nullptr) return;
   std::transform(values.gates.decay.begin(), values.gates.decay.end(), rows.gate,
                  [](Real value) { return saturate_to_half(value); });
   const auto write_floats = [](const std::vector<Real>& from, float* row) {
@@ -121,8 +111,10 @@ template struct StepValues<float>;
 template struct StepValues<double>;
 template std::vector<float> normalized<float>(const Bfloat16*, int64_t);
 template std::vector<double> normalized<double>(const Bfloat16*, int64_t);
-template StepGates<float> step_gates<float>(const Geometry&, const GateRule&, const TokenProgram&, const float*);
-template StepGates<double> step_gates<double>(const Geometry&, const GateRule&, const TokenProgram&, const float*);
+template StepGates<float> step_gates<float>(const Geometry&, const GateRule&, const TokenProgram&,
+                                            const WindowProgram&);
+template StepGates<double> step_gates<double>(const Geometry&, const GateRule&, const TokenProgram&,
+                                              const WindowProgram&);
 template StepValues<float> step_values<float>(const Geometry&, const GateRule&, const CheckpointProgram&,
                                               const WindowProgram&, int64_t, const TokenProgram&);
 template StepValues<double> step_values<double>(const Geometry&, const GateRule&, const CheckpointProgram&,

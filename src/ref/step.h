@@ -18,16 +18,17 @@ namespace leapquant::ref {
 template <class Real>
 std::vector<Real> normalized(const Bfloat16* x, int64_t count);
 
-// T2. The token's gate, and the log-decay with it.
+// T2. The token's gate, and what the checkpoint has seen with it.
 template <class Real>
 struct StepGates {
-  std::vector<Real> log_gate;   // g [K]
-  std::vector<Real> decay;      // en [K]
-  std::vector<Real> log_decay;  // pcum' [K]
+  std::vector<Real> log_gate;          // g [K]; GDN [1]
+  std::vector<Real> decay;             // en [K]; GDN at [1]
+  std::vector<Real> log_decay;         // pcum' [K]; empty for GDN
+  std::vector<Real> checkpoint_decay;  // exp(pcum') [K]; GDN p' [1]
 };
 template <class Real>
 StepGates<Real> step_gates(const Geometry& geometry, const GateRule& rule, const TokenProgram& token,
-                           const float* log_decay);
+                           const WindowProgram& window);
 
 // The results of a step before they are rounded.
 template <class Real>
@@ -37,8 +38,8 @@ struct StepValues {
   std::vector<Real> update;  // u_new [V]
   StepGates<Real> gates;
 
-  // No NaN and no Inf: what a pool's error word is told otherwise.
-  bool finite() const;
+  // What a pool's error word is told, and how a window of GDN decays.
+  StepOutcome outcome() const;
 };
 
 // T1 to T4: the step of a program whose window has `entries` occupied entries.

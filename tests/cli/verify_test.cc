@@ -119,6 +119,20 @@ TEST(Verify, PrintsATableOfTheStep) {
   expect_failure(run_program({"verify", "--op", "jump"}), 2, {"--op", "jump"});
 }
 
+TEST(Verify, JudgesTheScalarGatesStep) {
+  const Outcome run =
+      run_program({"verify", "--op", "step", "--gate", "gdn", "--heads", "4", "--key-heads", "2", "--batch", "2",
+                   "--family", "structured", "--gate-function", "bounded", "--json", "-"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json row = json::parse(run.out)["results"][0];
+  EXPECT_EQ(row["key_heads"], 2);
+  EXPECT_EQ(row["programs"], 8);
+  EXPECT_EQ(row["verdict"], "pass");
+  EXPECT_TRUE(row["worst"].contains("p_new") && !row["worst"].contains("pcum_new"));
+  expect_failure(run_program({"verify", "--op", "step", "--gate", "gdn", "--heads", "4", "--key-heads", "3"}), 2,
+                 {"num_key_heads", "got 3"});
+}
+
 // A build without the backend has no such name, a machine without a device no device.
 TEST(Verify, ABackendThatCannotRunHereIsRefused) {
   for (const lq_backend_info& backend : backends()) {

@@ -68,11 +68,11 @@ TEST_P(AllocationTest, CallsAllocateNothing) {
   }
 }
 
-using StepAllocationTest = BackendTest;
+using StepAllocationTest = GatedBackendTest;
 
 TEST_P(StepAllocationTest, StepsAllocateNothing) {
   const Context backend = context(2);
-  const judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kRandom, geometry_of(4), 5);
+  const judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kRandom, geometry(4), 5);
   const MirroredPool pool(backend, inputs.geometry, 4);
   for (int64_t slot = 1; slot < 4; ++slot) judge::set_counters(pool.host(), slot, 3);
   pool.upload();
@@ -80,7 +80,7 @@ TEST_P(StepAllocationTest, StepsAllocateNothing) {
   const StepCall call(backend, inputs);
   const int64_t in_place = allocations_of([&] { check(arguments.enqueue(pool.pool())); });
   const int64_t functional = allocations_of([&] { check(call.enqueue(backend)); });
-  if (GetParam().name == "ref") {
+  if (GetParam().backend.name == "ref") {
     EXPECT_GT(in_place, 0);
     EXPECT_GT(functional, 0);
   } else {
@@ -91,7 +91,7 @@ TEST_P(StepAllocationTest, StepsAllocateNothing) {
 
 TEST_P(StepAllocationTest, ImportsExportsAndDraftsAllocateNothing) {
   const Context backend = context(2);
-  const judge::StepInputs tokens = step_inputs_of(judge::StepFamily::kRandom, geometry_of(2), 12);
+  const judge::StepInputs tokens = step_inputs_of(judge::StepFamily::kRandom, geometry(2), 12);
   const MirroredPool pool(backend, tokens.geometry, 4);
   for (int64_t slot = 1; slot < 4; ++slot) judge::set_counters(pool.host(), slot, 14);
   pool.upload();
@@ -111,12 +111,12 @@ TEST_P(StepAllocationTest, ImportsExportsAndDraftsAllocateNothing) {
   const int64_t imported =
       allocations_of([&] { pool.pool().import_state(arguments.indices, state, LQ_STATE_KV, nullptr, arguments.q0); });
   for (const int64_t count : {drafted, committed, exported, imported}) {
-    EXPECT_EQ(count == 0, GetParam().name != "ref") << count;
+    EXPECT_EQ(count == 0, GetParam().backend.name != "ref") << count;
   }
 }
 
 LQ_FOR_ALL_BACKENDS(AllocationTest);
-LQ_FOR_HOST_BACKENDS(StepAllocationTest);
+LQ_FOR_HOST_BACKENDS_AND_GATES(StepAllocationTest);
 
 }  // namespace
 }  // namespace leapquant::conformance

@@ -53,6 +53,20 @@ std::string test_name(const testing::TestParamInfo<BackendUnderTest>& info) {
   return info.param.on_host() ? info.param.name + "_" + info.param.target : info.param.name;
 }
 
+std::vector<GatedBackend> host_backends_with(Gate gate) {
+  std::vector<GatedBackend> result;
+  for (const BackendUnderTest& backend : host_backends_under_test()) result.push_back({backend, gate});
+  return result;
+}
+
+std::string gated_test_name(const testing::TestParamInfo<GatedBackend>& info) {
+  return test_name({info.param.backend, info.index});
+}
+
+Geometry GatedBackendTest::geometry(int32_t heads, int32_t rank) const {
+  return gate() == Gate::kKda ? geometry_of(heads, rank) : gdn_geometry(heads, rank);
+}
+
 bool is_set(const char* variable) {
   const char* const text = std::getenv(variable);
   return text != nullptr && *text != '\0' && std::string(text) != "0";
@@ -71,6 +85,13 @@ Geometry geometry_of(int32_t heads, int32_t rank) {
   Geometry geometry;
   geometry.num_heads = geometry.num_key_heads = heads;
   geometry.rank = rank;
+  return geometry;
+}
+
+Geometry gdn_geometry(int32_t heads, int32_t rank, int32_t key_heads) {
+  Geometry geometry = geometry_of(heads, rank);
+  geometry.gate = Gate::kGdn;
+  geometry.num_key_heads = key_heads == 0 ? heads : key_heads;
   return geometry;
 }
 

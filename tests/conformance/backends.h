@@ -50,23 +50,53 @@ int repetitions(int full);
 // LQ_REQUIRE_GPUS=count) is set, it fails instead.
 void need_devices(int available, int count);
 
+// Threads are ignored by a backend that has only one.
+inline Context context_of(const BackendUnderTest& backend, int32_t threads) {
+  return Context(backend.name, backend.name == "cpu" ? threads : 1, backend.target);
+}
+
 class BackendTest : public testing::TestWithParam<BackendUnderTest> {
  protected:
   void SetUp() override { need_devices(GetParam().target.empty() ? 0 : 1, 1); }
 
-  // Threads are ignored by a backend that has only one.
-  Context context(int32_t threads = 1) const {
-    return Context(GetParam().name, GetParam().name == "cpu" ? threads : 1, GetParam().target);
-  }
+  Context context(int32_t threads = 1) const { return context_of(GetParam(), threads); }
 };
 
-// Instantiates a suite derived from BackendTest over all of them, or over those on host memory.
+// The same for a suite over both gates.
+struct GatedBackend {
+  BackendUnderTest backend;
+  Gate gate;
+};
+
+inline void PrintTo(const GatedBackend& gated, std::ostream* out) {
+  PrintTo(gated.backend, out);
+  *out << " " << gate_name(gated.gate);
+}
+
+class GatedBackendTest : public testing::TestWithParam<GatedBackend> {
+ protected:
+  void SetUp() override { need_devices(GetParam().backend.target.empty() ? 0 : 1, 1); }
+
+  Context context(int32_t threads = 1) const { return context_of(GetParam().backend, threads); }
+  Gate gate() const { return GetParam().gate; }
+  Geometry geometry(int32_t heads, int32_t rank = 4) const;
+};
+std::vector<GatedBackend> host_backends_with(Gate gate);
+std::string gated_test_name(const testing::TestParamInfo<GatedBackend>& info);
+
+// Instantiates a suite derived from BackendTest over all of them, or over those on host memory; one derived from
+// GatedBackendTest over both gates of the latter.
 #define LQ_FOR_ALL_BACKENDS(suite) \
   INSTANTIATE_TEST_SUITE_P(Backends, suite, testing::ValuesIn(backends_under_test()), test_name)
 #define LQ_FOR_HOST_BACKENDS(suite) \
   INSTANTIATE_TEST_SUITE_P(Backends, suite, testing::ValuesIn(host_backends_under_test()), test_name)
+#define LQ_FOR_HOST_BACKENDS_AND_GATES(suite)                                                               \
+  INSTANTIATE_TEST_SUITE_P(Kda, suite, testing::ValuesIn(host_backends_with(Gate::kKda)), gated_test_name); \
+  INSTANTIATE_TEST_SUITE_P(Gdn, suite, testing::ValuesIn(host_backends_with(Gate::kGdn)), gated_test_name)
 
 Geometry geometry_of(int32_t heads, int32_t rank = 4);
+// The scalar gate; as many key heads as heads where none are named.
+Geometry gdn_geometry(int32_t heads, int32_t rank = 4, int32_t key_heads = 0);
 judge::FlushInputs inputs_of(judge::Family family, const Geometry& geometry, int64_t batch, uint64_t seed = 7);
 
 // One item of a batch as a batch of its own.

@@ -13,8 +13,6 @@
 namespace leapquant::conformance {
 namespace {
 
-using DraftTest = BackendTest;
-
 constexpr int64_t kHeads = 3;
 constexpr int64_t kSlots = 4;
 
@@ -24,28 +22,34 @@ bool same_rows(const std::vector<Bfloat16>& a, int64_t a_row, const std::vector<
                     [](Bfloat16 x, Bfloat16 y) { return x.bits == y.bits; });
 }
 
-judge::StepInputs tokens_of(int64_t count, uint64_t seed, GateFunction gate = GateFunction::kSoftplus) {
-  return step_inputs_of(judge::StepFamily::kStructured, geometry_of(kHeads), count, gate, seed);
-}
-
-std::vector<float> start_basis() { return inputs_of(judge::Family::kRandom, geometry_of(kHeads), 1).q0; }
-
-// Slots of a structured batch whose windows all have `entries` entries.
-MirroredPool pool_at(const Context& context, int32_t entries) {
-  judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kStructured, geometry_of(kHeads), kSlots);
-  for (int64_t n = 0; n < inputs.programs(); ++n) {
-    const WindowProgram window = inputs.window.view().at(n / kHeads, n % kHeads);
-    for (int64_t j = 0; j < 16; ++j) {
-      window.window_weight[j] = j < entries ? 1.0f : 0.0f;
-      if (j >= entries) std::fill_n(window.window_gate + j * 128, 128, Half{kHalfOne});
-    }
-    inputs.h[static_cast<size_t>(n)] = entries;
+class DraftTest : public GatedBackendTest {
+ protected:
+  judge::StepInputs tokens_of(int64_t count, uint64_t seed, GateFunction function = GateFunction::kSoftplus) const {
+    return step_inputs_of(judge::StepFamily::kStructured, geometry(kHeads), count, function, seed);
   }
-  MirroredPool pool(context, inputs.geometry, kSlots);
-  for (int64_t slot = 0; slot < kSlots; ++slot) fill_slot(pool, slot, inputs, slot);
-  pool.upload();
-  return pool;
-}
+
+  std::vector<float> start_basis() const { return inputs_of(judge::Family::kRandom, geometry(kHeads), 1).q0; }
+
+  // Slots of a structured batch whose windows all have `entries` entries.
+  MirroredPool pool_at(const Context& context, int32_t entries) const {
+    judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kStructured, geometry(kHeads), kSlots);
+    for (int64_t n = 0; n < inputs.programs(); ++n) {
+      const WindowProgram window = inputs.window.view().at(n / kHeads, n % kHeads);
+      for (int64_t j = 0; j < 16; ++j) {
+        const float weight = gate() == Gate::kKda ? 1.0f : 1.0f / static_cast<float>(entries - j);
+        window.window_weight[j] = j < entries ? weight : 0.0f;
+        if (j >= entries && window.window_gate != nullptr) {
+          std::fill_n(window.window_gate + j * 128, 128, Half{kHalfOne});
+        }
+      }
+      inputs.h[static_cast<size_t>(n)] = entries;
+    }
+    MirroredPool pool(context, inputs.geometry, kSlots);
+    for (int64_t slot = 0; slot < kSlots; ++slot) fill_slot(pool, slot, inputs, slot);
+    pool.upload();
+    return pool;
+  }
+};
 
 // Any number of tokens, all of them or some accepted, up to the window's last entry: bytes and outputs of single steps,
 // flush of the full window included.
@@ -109,7 +113,6 @@ TEST_P(DraftTest, AttendsToMoreEntriesThanAWindowHas) {
   for (int64_t head = 0; head < kHeads; ++head) {
     const DraftProgram record = arguments.record(0, head);
     ref::GrownWindow window(tokens.geometry, judge::slot_window(pool.host(), 1, head), 15, 8);
-    std::vector<float> log_decay(128);
     for (int64_t t = 0; t < 8; ++t) {
       const ref::StepValues<double> exact =
           ref::step_values<double>(tokens.geometry, tokens.gate, checkpoint.view().at(0, head), window.view(), 15 + t,
@@ -120,10 +123,13 @@ TEST_P(DraftTest, AttendsToMoreEntriesThanAWindowHas) {
         const double seen = to_float(arguments.output[(t * kHeads + head) * 128 + v]);
         ASSERT_NEAR(seen, exact.output[v], std::abs(exact.output[v]) / 256 + 1e-4 * largest) << "token " << t;
       }
-      std::transform(exact.gates.log_decay.begin(), exact.gates.log_decay.end(), log_decay.begin(),
-                     [](double value) { return static_cast<float>(value); });
-      window.append(
-          {nullptr, record.key + t * 128, record.update + t * 128, record.gate + t * 128, log_decay.data(), nullptr});
+      StepRows rows{nullptr, record.key + t * 128, record.update + t * 128, nullptr, nullptr, nullptr};
+      std::vector<float> log_decay(exact.gates.log_decay.begin(), exact.gates.log_decay.end());
+      if (gate() == Gate::kKda) {
+        rows.gate = record.gate + t * 128;
+        rows.log_decay = log_decay.data();
+      }
+      window.append(rows, exact.outcome().token_decay);
     }
   }
 }
@@ -149,9 +155,14 @@ TEST_P(DraftTest, ACommitFlushesAtTheWindowsEnd) {
     for (int64_t t = 3; t < 7; ++t) {
       std::copy_n(record.key + t * 128, 128, window.window_key + (t - 3) * 128);
       std::copy_n(record.update + t * 128, 128, window.window_update + (t - 3) * 128);
+      window.window_weight[t - 3] = 1.0f;
+      if (gate() == Gate::kGdn) {
+        for (int64_t j = 0; j < t - 3; ++j) window.window_weight[j] *= record.token_decay[t];
+        *window.decay *= record.token_decay[t];
+        continue;
+      }
       std::copy_n(record.gate + t * 128, 128, window.window_gate + (t - 3) * 128);
       for (int64_t k = 0; k < 128; ++k) window.log_decay[k] += record.log_gate[t * 128 + k];
-      window.window_weight[t - 3] = 1.0f;
     }
     model.counter(2, head) = 4;
   }
@@ -359,26 +370,19 @@ TEST_P(DraftTest, RefusesByName) {
   EXPECT_EQ(
       lq_pool_commit(pool.pool().get(), &arguments.indices, 4, nullptr, &arguments.accepted, &arguments.q0, nullptr),
       LQ_INVALID_ARGUMENT);
-  lq_geometry geometry = judge::public_geometry(geometry_of(2));
+  lq_geometry public_shape = judge::public_geometry(geometry_of(2));
   int64_t bytes = -1;
-  EXPECT_EQ(lq_draft_bytes(&geometry, -1, 4, &bytes), LQ_INVALID_ARGUMENT);
-  EXPECT_EQ(lq_draft_bytes(&geometry, INT64_MAX, 4, &bytes), LQ_INVALID_ARGUMENT);
+  EXPECT_EQ(lq_draft_bytes(&public_shape, -1, 4, &bytes), LQ_INVALID_ARGUMENT);
+  EXPECT_EQ(lq_draft_bytes(&public_shape, INT64_MAX, 4, &bytes), LQ_INVALID_ARGUMENT);
   EXPECT_EQ(bytes, -1);
-  EXPECT_EQ(lq_draft_bytes(&geometry, 3, 8, &bytes), LQ_OK);
+  EXPECT_EQ(lq_draft_bytes(&public_shape, 3, 8, &bytes), LQ_OK);
   EXPECT_EQ(bytes, 3 * 2 * (8 * 1280 + 528));
+  public_shape = judge::public_geometry(gdn_geometry(2));
+  EXPECT_EQ(lq_draft_bytes(&public_shape, 3, 8, &bytes), LQ_OK);
+  EXPECT_EQ(bytes, 3 * 2 * (8 * 520 + 96));
 }
 
-TEST_P(DraftTest, TheScalarGateIsRefused) {
-  const Context backend = context();
-  Geometry geometry = geometry_of(kHeads);
-  geometry.gate = Gate::kGdn;
-  const MirroredPool pool(backend, geometry, kSlots);
-  DraftArguments arguments(backend.info().device, {1}, 2, tokens_of(2, 99), start_basis());
-  EXPECT_EQ(arguments.enqueue_draft(pool.pool()), LQ_UNSUPPORTED);
-  EXPECT_EQ(arguments.enqueue_commit(pool.pool()), LQ_UNSUPPORTED);
-}
-
-LQ_FOR_HOST_BACKENDS(DraftTest);
+LQ_FOR_HOST_BACKENDS_AND_GATES(DraftTest);
 
 }  // namespace
 }  // namespace leapquant::conformance

@@ -21,13 +21,6 @@ constexpr int64_t kFamilyBatch = 1;
 constexpr int64_t kFamilyBatch = 3;
 #endif
 
-Geometry gdn_geometry(int32_t heads, int32_t rank = 4, int32_t key_heads = 0) {
-  Geometry geometry = geometry_of(heads, rank);
-  geometry.gate = Gate::kGdn;
-  geometry.num_key_heads = key_heads == 0 ? heads : key_heads;
-  return geometry;
-}
-
 void expect_within_bound(const Context& context, judge::Family family, const Geometry& geometry, int64_t batch) {
   SCOPED_TRACE(std::string(judge::family_name(family)) + " " + to_string(geometry));
   const judge::FlushInputs inputs = inputs_of(family, geometry, batch, 11);

@@ -34,7 +34,7 @@ constexpr int kSequences = 64;
 
 template <class T>
 bool same_bytes(const std::vector<T>& a, const T* b) {
-  return std::memcmp(a.data(), b, a.size() * sizeof(T)) == 0;
+  return a.empty() || std::memcmp(a.data(), b, a.size() * sizeof(T)) == 0;
 }
 
 // |a - b| within a rounding step of bf16 and what fp32 sums lose: their terms are at least as large as the row, and
@@ -68,11 +68,11 @@ double mean_distance(const std::vector<double>& a, const std::vector<double>& b)
 // One pool beside its model.
 class Life {
  public:
-  Life(const BackendUnderTest& backend, uint32_t seed)
+  Life(const BackendUnderTest& backend, Gate gate, uint32_t seed)
       : random_(seed),
         exact_(backend.name == "ref"),
         context_(backend.name, 1, backend.target),
-        geometry_(geometry_of(kHeads, below(8) == 0 ? 1 << below(4) : 4)),
+        geometry_(drawn_geometry(gate)),
         pool_(context_, geometry_, kSlots, below(2) == 0 ? LQ_LAYOUT_COMPACT : LQ_LAYOUT_PADDED),
         model_(geometry_, kSlots, drawn_basis()) {}
 
@@ -113,6 +113,11 @@ class Life {
  private:
   int32_t below(int32_t end) { return static_cast<int32_t>(random_() % static_cast<uint32_t>(end)); }
   float normal() { return std::normal_distribution<float>()(random_); }
+
+  Geometry drawn_geometry(Gate gate) {
+    const int32_t rank = below(8) == 0 ? 1 << below(4) : 4;
+    return gate == Gate::kKda ? geometry_of(kHeads, rank) : gdn_geometry(kHeads, rank, 1 + below(2));
+  }
 
   std::vector<float> drawn_basis() {
     std::vector<float> basis(static_cast<size_t>(128 * geometry_.rank));
@@ -380,7 +385,8 @@ class Life {
 
   static bool same_window(const ModelProgram& model, const WindowProgram& window) {
     return same_bytes(model.window_key, window.window_key) && same_bytes(model.window_update, window.window_update) &&
-           same_bytes(model.window_gate, window.window_gate) && same_bytes(model.log_decay, window.log_decay);
+           same_bytes(model.window_gate, window.window_gate) && same_bytes(model.log_decay, window.log_decay) &&
+           (window.decay == nullptr || *window.decay == model.decay);
   }
 
   bool same_checkpoint(const ModelProgram& model, const CheckpointProgram& checkpoint) const {
@@ -400,11 +406,12 @@ class Life {
       if (!near_rows(window.window_key + j * 128, &model.window_key[j * 128], 128)) fail("a key row differs");
       if (!near_rows(window.window_update + j * 128, &model.window_update[j * 128], 128)) fail("an update row differs");
     }
-    for (int64_t i = 0; i < 16 * 128; ++i) {
+    if (window.decay != nullptr && *window.decay != model.decay) fail("a decay differs");
+    for (size_t i = 0; i < model.window_gate.size(); ++i) {
       const float wanted = to_float(model.window_gate[i]);
       if (!(std::abs(to_float(window.window_gate[i]) - wanted) <= wanted / 512 + 1e-7f)) fail("a gate differs");
     }
-    for (int64_t k = 0; k < 128; ++k) {
+    for (size_t k = 0; k < model.log_decay.size(); ++k) {
       const float wanted = model.log_decay[k];
       if (!(std::abs(window.log_decay[k] - wanted) <= 1e-5f * (std::abs(wanted) + 1))) fail("a log-decay differs");
     }
@@ -429,8 +436,8 @@ class Life {
       std::copy_n(checkpoint.value_factor + r * checkpoint.value_factor_row, 128, model.value_factor.begin() + r * 128);
     }
     take_over_rows(model, window);
-    std::copy_n(window.log_decay, 128, model.log_decay.begin());
-    std::copy_n(window.window_gate, 2048, model.window_gate.begin());
+    std::copy_n(window.log_decay, model.log_decay.size(), model.log_decay.begin());
+    std::copy_n(window.window_gate, model.window_gate.size(), model.window_gate.begin());
   }
 
   static void take_over_rows(ModelProgram& model, const WindowProgram& window) {
@@ -467,15 +474,18 @@ class Life {
         if (!near_rows(record.key + t * 128, &draft.key[t * 128], 128)) fail("a drafted key differs");
         if (!near_rows(record.update + t * 128, &draft.update[t * 128], 128)) fail("a drafted update differs");
       }
-      for (int64_t i = 0; i < rows * 128; ++i) {
-        const float wanted = draft.log_gate[static_cast<size_t>(i)];
+      for (size_t i = 0; i < draft.log_gate.size(); ++i) {
+        const float wanted = draft.log_gate[i];
         if (!(std::abs(record.log_gate[i] - wanted) <= 1e-5f * (std::abs(wanted) + 1))) fail("a drafted gate differs");
+      }
+      for (int64_t t = 0; record.token_decay != nullptr && t < rows; ++t) {
+        if (record.token_decay[t] != draft.token_decay[static_cast<size_t>(t)]) fail("a drafted decay differs");
       }
       if (exact_) continue;
       std::copy_n(record.key, rows * 128, draft.key.begin());
       std::copy_n(record.update, rows * 128, draft.update.begin());
-      std::copy_n(record.gate, rows * 128, draft.gate.begin());
-      std::copy_n(record.log_gate, rows * 128, draft.log_gate.begin());
+      std::copy_n(record.gate, draft.gate.size(), draft.gate.begin());
+      std::copy_n(record.log_gate, draft.log_gate.size(), draft.log_gate.begin());
     }
   }
 
@@ -499,10 +509,12 @@ int64_t sequences(const BackendUnderTest& backend) {
 
 TEST_P(LifeTest, RandomSequencesAgreeWithTheReferencesModel) {
   if (is_set("LQ_TEST_COPIES")) GTEST_SKIP() << "edits the backend's own memory";
-  judge::parallel_for(sequences(GetParam()), 0, [&](int64_t n) {
-    const std::string failure = Life(GetParam(), static_cast<uint32_t>(n)).run();
-    EXPECT_EQ(failure, "") << "sequence " << n;
-  });
+  for (const Gate gate : {Gate::kKda, Gate::kGdn}) {
+    judge::parallel_for(sequences(GetParam()), 0, [&](int64_t n) {
+      const std::string failure = Life(GetParam(), gate, static_cast<uint32_t>(n)).run();
+      EXPECT_EQ(failure, "") << gate_name(gate) << ", sequence " << n;
+    });
+  }
 }
 
 LQ_FOR_HOST_BACKENDS(LifeTest);

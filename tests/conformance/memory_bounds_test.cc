@@ -59,11 +59,26 @@ void guard_checkpoint(lq_checkpoint& tensors, const judge::CheckpointTensors& va
   guard(tensors.q, values.q, side, buffers);
 }
 
-using MemoryBoundsTest = BackendTest;
+// A tensor's bytes in a guarded buffer.
+void guard_bytes(lq_tensor& tensor, Side side, Buffers& buffers) {
+  if (tensor.dtype == LQ_DTYPE_NONE) return;
+  const size_t bytes = tensor_bytes(tensor);
+  buffers.push_back(std::make_unique<GuardedBuffer>(bytes, side));
+  std::memcpy(buffers.back()->data(), tensor.data, bytes);
+  tensor.data = buffers.back()->data();
+}
+
+void guard_window(lq_window& window, Side side, Buffers& buffers) {
+  for (lq_tensor* const tensor : {&window.kbuf, &window.ubuf, &window.w, &window.gbuf, &window.pcum, &window.p}) {
+    guard_bytes(*tensor, side, buffers);
+  }
+}
+
+using MemoryBoundsTest = GatedBackendTest;
 
 TEST_P(MemoryBoundsTest, NothingOutsideTheTensorsIsTouched) {
   for (const int32_t rank : {1, 2, 4, 8}) {
-    const judge::FlushInputs inputs = inputs_of(judge::Family::kStructured, geometry_of(3, rank), 2);
+    const judge::FlushInputs inputs = inputs_of(judge::Family::kStructured, geometry(3, rank), 2);
     const Context backend = context();
     const auto expected = bytes_of(flush_or_die(backend, inputs));
     for (const Side side : {Side::kEnd, Side::kBegin}) {
@@ -71,11 +86,7 @@ TEST_P(MemoryBoundsTest, NothingOutsideTheTensorsIsTouched) {
       lq_checkpoint checkpoint = judge::public_checkpoint(inputs.checkpoint);
       guard_checkpoint(checkpoint, inputs.checkpoint, side, buffers);
       lq_window window = judge::public_window(inputs.window);
-      guard(window.kbuf, inputs.window.kbuf, side, buffers);
-      guard(window.ubuf, inputs.window.ubuf, side, buffers);
-      guard(window.w, inputs.window.w, side, buffers);
-      guard(window.gbuf, inputs.window.gbuf, side, buffers);
-      guard(window.pcum, inputs.window.pcum, side, buffers);
+      guard_window(window, side, buffers);
       lq_tensor q0 = judge::public_start_basis(inputs);
       guard(q0, inputs.q0, side, buffers);
       judge::CheckpointTensors result(inputs.geometry, inputs.batch);
@@ -94,19 +105,13 @@ TEST_P(MemoryBoundsTest, NothingOutsideTheTensorsIsTouched) {
 }
 
 TEST_P(MemoryBoundsTest, NothingOutsideAPoolIsTouched) {
-  const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(2), 2);
+  const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry(2), 2);
   const Context backend = context();
   for (const lq_layout layout : {LQ_LAYOUT_COMPACT, LQ_LAYOUT_PADDED}) {
     const MirroredPool model = filled_pool(backend, inputs, 3, layout);
     lq_pool_tensors memory = model.device();
     Buffers buffers;
-    for (lq_tensor* tensor :
-         {&memory.raw, &memory.kbuf, &memory.ubuf, &memory.w, &memory.gbuf, &memory.pcum, &memory.hcnt}) {
-      const size_t bytes = tensor_bytes(*tensor);
-      buffers.push_back(std::make_unique<GuardedBuffer>(bytes, Side::kEnd));
-      std::memcpy(buffers.back()->data(), tensor->data, bytes);
-      tensor->data = buffers.back()->data();
-    }
+    for (const auto member : kPoolOwners) guard_bytes(memory.*member, Side::kEnd, buffers);
     const Pool guarded(backend, {judge::public_geometry(inputs.geometry), layout, 3, &memory, LQ_POOL_KEEP_CONTENTS});
     const std::vector<int32_t> order = {1, 3, INT_MAX, INT_MIN, -1, 0, 2};  // 3 and more lie beyond the pool
     GuardedBuffer indices(order.size() * sizeof(int32_t), Side::kEnd);
@@ -119,29 +124,18 @@ TEST_P(MemoryBoundsTest, NothingOutsideAPoolIsTouched) {
   }
 }
 
-// A tensor's bytes in a guarded buffer.
-void guard_bytes(lq_tensor& tensor, Side side, Buffers& buffers) {
-  if (tensor.dtype == LQ_DTYPE_NONE) return;
-  const size_t bytes = tensor_bytes(tensor);
-  buffers.push_back(std::make_unique<GuardedBuffer>(bytes, side));
-  std::memcpy(buffers.back()->data(), tensor.data, bytes);
-  tensor.data = buffers.back()->data();
-}
-
 TEST_P(MemoryBoundsTest, AStepTouchesNothingOutsideTheTensors) {
   const Context backend = context();
   for (const int32_t rank : {1, 2, 4, 8}) {
     for (const GateFunction gate : judge::all_gate_functions()) {
-      const judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kStructured, geometry_of(7, rank), 1, gate);
+      const judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kStructured, geometry(7, rank), 1, gate);
       const auto expected = bytes_of(step_or_die(backend, inputs));
       for (const Side side : {Side::kEnd, Side::kBegin}) {
         Buffers buffers;
         lq_checkpoint checkpoint = judge::public_checkpoint(inputs.checkpoint);
         guard_checkpoint(checkpoint, inputs.checkpoint, side, buffers);
         lq_window window = judge::public_window(inputs.window);
-        for (lq_tensor* tensor : {&window.kbuf, &window.ubuf, &window.w, &window.gbuf, &window.pcum}) {
-          guard_bytes(*tensor, side, buffers);
-        }
+        guard_window(window, side, buffers);
         lq_tensor h = judge::public_entries(inputs);
         guard_bytes(h, side, buffers);
         lq_token token = judge::public_token(inputs);
@@ -166,7 +160,7 @@ TEST_P(MemoryBoundsTest, AStepTouchesNothingOutsideAPool) {
   const Context backend = context();
   const std::vector<int32_t> order = {2, 3, INT_MAX, INT_MIN, -1, 0, 1};  // 3 and more lie beyond the pool
   const judge::StepInputs inputs =
-      gather(step_inputs_of(judge::StepFamily::kRandom, geometry_of(2), 2), {1, 0, 0, 0, 0, 0, 0});
+      gather(step_inputs_of(judge::StepFamily::kRandom, geometry(2), 2), {1, 0, 0, 0, 0, 0, 0});
   const judge::StepTensors expected = step_or_die(backend, inputs);
   for (const lq_layout layout : {LQ_LAYOUT_COMPACT, LQ_LAYOUT_PADDED}) {
     const MirroredPool model(backend, inputs.geometry, 3, layout);
@@ -192,7 +186,7 @@ TEST_P(MemoryBoundsTest, AStepTouchesNothingOutsideAPool) {
 
 TEST_P(MemoryBoundsTest, ImportsAndExportsTouchNothingOutsideTheStates) {
   const Context backend = context();
-  const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry_of(2), 2);
+  const judge::FlushInputs inputs = inputs_of(judge::Family::kRandom, geometry(2), 2);
   const MirroredPool pool = filled_pool(backend, inputs, 3);
   std::vector<int32_t> slots = {2, 1};
   std::vector<int32_t> offsets = {1, 2, 3, 4};
@@ -218,13 +212,15 @@ TEST_P(MemoryBoundsTest, ImportsAndExportsTouchNothingOutsideTheStates) {
 
 TEST_P(MemoryBoundsTest, ADraftTouchesNothingOutsideScratchAndOutput) {
   const Context backend = context();
-  const judge::StepInputs tokens = step_inputs_of(judge::StepFamily::kRandom, geometry_of(2), 15);
+  const judge::StepInputs tokens = step_inputs_of(judge::StepFamily::kRandom, geometry(2), 15);
   const std::vector<float> q0 = inputs_of(judge::Family::kRandom, tokens.geometry, 1).q0;
   for (const Side side : {Side::kEnd, Side::kBegin}) {
     const MirroredPool pool(backend, tokens.geometry, 3);
     for (const int64_t slot : {1, 2}) judge::set_counters(pool.host(), slot, 13);
+    pool.upload();
     DraftArguments arguments(backend.info().device, {2, 0, 1}, 5, tokens, q0);
     std::fill(arguments.accepted_values.begin(), arguments.accepted_values.end(), 5);
+    arguments.upload();
     Buffers buffers;
     for (lq_tensor* const t :
          {&arguments.indices, &arguments.scratch, &arguments.accepted, &arguments.q0, &arguments.o}) {
@@ -233,12 +229,13 @@ TEST_P(MemoryBoundsTest, ADraftTouchesNothingOutsideScratchAndOutput) {
     for (const auto member : judge::kTokenMembers) guard_bytes(arguments.token.*member, side, buffers);
     check(arguments.enqueue_draft(pool.pool()));
     check(arguments.enqueue_commit(pool.pool()));
+    pool.download();
     EXPECT_EQ(pool.read_errors().flags, 0u);
     EXPECT_EQ(pool.counter(2, 1), 2);
   }
 }
 
-LQ_FOR_HOST_BACKENDS(MemoryBoundsTest);
+LQ_FOR_HOST_BACKENDS_AND_GATES(MemoryBoundsTest);
 
 }  // namespace
 }  // namespace leapquant::conformance

@@ -17,6 +17,15 @@ void empty_window(ModelProgram& program) {
   std::fill(program.window_weight.begin(), program.window_weight.end(), 0.0f);
   std::fill(program.window_gate.begin(), program.window_gate.end(), kOne);
   std::fill(program.log_decay.begin(), program.log_decay.end(), 0.0f);
+  program.decay = 1;
+}
+
+// Values of a tensor that KDA alone has.
+size_t kda_values(const Geometry& g, int64_t count) { return g.gate == Gate::kKda ? static_cast<size_t>(count) : 0; }
+
+template <class T>
+T* row_of(std::vector<T>& values, int64_t offset) {
+  return values.empty() ? nullptr : values.data() + offset;
 }
 
 }  // namespace
@@ -31,8 +40,8 @@ ModelProgram::ModelProgram(const Geometry& g)
       window_key(static_cast<size_t>(g.window) * g.key_dim),
       window_update(static_cast<size_t>(g.window) * g.value_dim),
       window_weight(static_cast<size_t>(g.window)),
-      window_gate(static_cast<size_t>(g.window) * g.key_dim, kOne),
-      log_decay(static_cast<size_t>(g.key_dim)) {}
+      window_gate(kda_values(g, int64_t{g.window} * g.key_dim), kOne),
+      log_decay(kda_values(g, g.key_dim)) {}
 
 CheckpointProgram ModelProgram::checkpoint() {
   return {codes.data(),        key_scale.data(), value_scale.data(), key_factor.data(),
@@ -40,7 +49,8 @@ CheckpointProgram ModelProgram::checkpoint() {
 }
 
 WindowProgram ModelProgram::window() {
-  return {window_key.data(), window_update.data(), window_weight.data(), window_gate.data(), log_decay.data(), nullptr};
+  return {window_key.data(),      window_update.data(), window_weight.data(),
+          row_of(window_gate, 0), row_of(log_decay, 0), &decay};
 }
 
 PoolModel::PoolModel(const Geometry& geometry, int64_t slots, std::vector<float> start_basis)
@@ -74,13 +84,22 @@ void PoolModel::step(int64_t slot, const judge::StepInputs& tokens, int64_t row,
     if (entry < 0) continue;
     const auto values = ref::step_values<float>(geometry_, tokens.gate, program.checkpoint(), program.window(), entry,
                                                 tokens.token.view().at(row, head));
-    ref::write_step(values, {output + head * geometry_.value_dim, &program.window_key[entry * geometry_.key_dim],
-                             &program.window_update[entry * geometry_.value_dim],
-                             &program.window_gate[entry * geometry_.key_dim], program.log_decay.data(), nullptr});
-    program.window_weight[static_cast<size_t>(entry)] = 1.0f;
-    program.count = entry + 1;
+    ref::write_step(values,
+                    {output + head * geometry_.value_dim, &program.window_key[entry * geometry_.key_dim],
+                     &program.window_update[entry * geometry_.value_dim],
+                     row_of(program.window_gate, entry * geometry_.key_dim), row_of(program.log_decay, 0), nullptr});
+    count_entry(program, entry, values.outcome().token_decay);
     program.touch = Touch::kAppended;
   }
+}
+
+void PoolModel::count_entry(ModelProgram& program, int32_t entry, float token_decay) {
+  if (geometry_.gate == Gate::kGdn) {
+    for (int32_t j = 0; j < entry; ++j) program.window_weight[static_cast<size_t>(j)] *= token_decay;
+    program.decay *= token_decay;
+  }
+  program.window_weight[static_cast<size_t>(entry)] = 1.0f;
+  program.count = entry + 1;
 }
 
 void PoolModel::quantize(ModelProgram& program, std::span<const float> state, std::vector<double> exact) {
@@ -169,28 +188,30 @@ std::vector<ModelDraft> PoolModel::draft(int64_t slot, const judge::StepInputs& 
     draft.made = true;
     const auto keys = static_cast<size_t>(int64_t{count} * geometry_.key_dim);
     draft.key.resize(keys);
-    draft.gate.resize(keys);
-    draft.log_gate.resize(keys);
+    draft.gate.resize(kda_values(geometry_, std::ssize(draft.key)));
+    draft.log_gate.resize(draft.gate.size());
     draft.update.resize(static_cast<size_t>(int64_t{count} * geometry_.value_dim));
     ref::GrownWindow window(geometry_, program.window(), draft.entries, count);
-    std::vector<float> log_decay(static_cast<size_t>(geometry_.key_dim));
+    std::vector<float> log_decay(kda_values(geometry_, geometry_.key_dim));
     for (int32_t t = 0; t < count; ++t) {
       const auto values = ref::step_values<float>(geometry_, tokens.gate, program.checkpoint(), window.view(),
                                                   draft.entries + t, tokens.token.view().at(row + t, head));
       const StepRows rows{output + (t * heads + head) * geometry_.value_dim,
                           &draft.key[static_cast<size_t>(t) * geometry_.key_dim],
                           &draft.update[static_cast<size_t>(t) * geometry_.value_dim],
-                          &draft.gate[static_cast<size_t>(t) * geometry_.key_dim],
-                          log_decay.data(),
-                          &draft.log_gate[static_cast<size_t>(t) * geometry_.key_dim]};
+                          row_of(draft.gate, t * geometry_.key_dim),
+                          row_of(log_decay, 0),
+                          row_of(draft.log_gate, t * geometry_.key_dim)};
       ref::write_step(values, rows);
-      if (seen.empty()) {
-        window.append(rows);
-      } else {
+      draft.token_decay.push_back(values.outcome().token_decay);
+      StepRows attended = rows;
+      if (!seen.empty()) {
         const DraftProgram& given = seen[static_cast<size_t>(head)];
-        window.append({nullptr, given.key + t * geometry_.key_dim, given.update + t * geometry_.value_dim,
-                       given.gate + t * geometry_.key_dim, log_decay.data(), nullptr});
+        attended.key = given.key + t * geometry_.key_dim;
+        attended.update = given.update + t * geometry_.value_dim;
+        if (given.gate != nullptr) attended.gate = given.gate + t * geometry_.key_dim;
       }
+      window.append(attended, draft.token_decay.back());
     }
   }
   return drafts;
@@ -209,13 +230,14 @@ void PoolModel::commit(int64_t slot, const std::vector<ModelDraft>& drafts, int3
     }
     program.touch = Touch::kAppended;
     for (int64_t t = 0; t < accepted; ++t) {
-      const int64_t entry = program.count == 16 ? 0 : program.count;
+      const int32_t entry = program.count == 16 ? 0 : program.count;
       std::copy_n(&draft.key[t * 128], 128, &program.window_key[entry * 128]);
       std::copy_n(&draft.update[t * 128], 128, &program.window_update[entry * 128]);
-      std::copy_n(&draft.gate[t * 128], 128, &program.window_gate[entry * 128]);
-      for (int64_t k = 0; k < 128; ++k) program.log_decay[k] += draft.log_gate[t * 128 + k];
-      program.window_weight[entry] = 1.0f;
-      program.count = static_cast<int32_t>(entry + 1);
+      if (geometry_.gate == Gate::kKda) {
+        std::copy_n(&draft.gate[t * 128], 128, &program.window_gate[entry * 128]);
+        for (int64_t k = 0; k < 128; ++k) program.log_decay[k] += draft.log_gate[t * 128 + k];
+      }
+      count_entry(program, entry, draft.token_decay[static_cast<size_t>(t)]);
       if (program.count == 16) flush_program(program);
     }
   }

@@ -31,8 +31,9 @@ struct ModelProgram {
   std::vector<Half> key_factor, value_factor;
   std::vector<Bfloat16> window_key, window_update;
   std::vector<float> window_weight;
-  std::vector<Half> window_gate;
-  std::vector<float> log_decay;
+  std::vector<Half> window_gate;  // KDA
+  std::vector<float> log_decay;   // KDA
+  float decay = 1;                // GDN
   int32_t count = 0;
 
   Touch touch = Touch::kNothing;
@@ -44,8 +45,9 @@ struct ModelDraft {
   bool made = false;
   int32_t entries = 0;
   std::vector<Bfloat16> key, update;  // [T, K], [T, V]
-  std::vector<Half> gate;             // [T, K]
-  std::vector<float> log_gate;        // [T, K]
+  std::vector<Half> gate;             // [T, K] KDA
+  std::vector<float> log_gate;        // [T, K] KDA
+  std::vector<float> token_decay;     // [T] GDN
 };
 
 class PoolModel {
@@ -80,6 +82,8 @@ class PoolModel {
   bool is_slot(int64_t slot);
   // The occupied entries of a program that may step, or -1; what is wrong has then been recorded.
   int32_t occupied(ModelProgram& program);
+  // The entry of a token: its weight, what became of the others, and the counter.
+  void count_entry(ModelProgram& program, int32_t entry, float token_decay);
   void quantize(ModelProgram& program, std::span<const float> state, std::vector<double> exact);
   void flush_program(ModelProgram& program);
 

@@ -12,22 +12,14 @@
 namespace leapquant::conformance {
 namespace {
 
-using StateTest = BackendTest;
+using StateTest = GatedBackendTest;
 
 constexpr int64_t kHeads = 3;
 constexpr int64_t kElements = 128 * 128;
 
 // Slots of a batch, slot 0 included, whose windows hold any number of entries; nothing beyond them.
 judge::StepInputs filled_inputs(const Geometry& geometry, int64_t slots) {
-  Geometry drawn = geometry;
-  drawn.gate = Gate::kKda;
-  judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kStructured, drawn, slots);
-  if (geometry.gate == Gate::kGdn) {
-    const judge::FlushInputs gdn = inputs_of(judge::Family::kStructured, geometry, slots);
-    inputs.geometry = geometry;
-    inputs.checkpoint = gdn.checkpoint;
-    inputs.window = gdn.window;
-  }
+  judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kStructured, geometry, slots);
   for (int64_t n = 0; n < inputs.programs(); ++n) {
     const WindowProgram window = inputs.window.view().at(n / geometry.num_heads, n % geometry.num_heads);
     for (int64_t j = inputs.h[static_cast<size_t>(n)]; j < 16; ++j) {
@@ -113,84 +105,74 @@ std::vector<float> transposed(const std::vector<float>& states) {
   return result;
 }
 
-Geometry gate_geometry(Gate gate, int32_t rank = 4) {
-  Geometry geometry = geometry_of(kHeads, rank);
-  geometry.gate = gate;
-  return geometry;
-}
-
 // An export gives step 1 of the flush in either order, at any fill, and leaves every byte.
 TEST_P(StateTest, ExportsWhatCheckpointAndWindowStandFor) {
   const Context backend = context(2);
-  for (const Gate gate : {Gate::kKda, Gate::kGdn}) {
-    judge::StepInputs inputs = filled_inputs(gate_geometry(gate), 5);
-    std::fill_n(inputs.h.begin() + 4 * kHeads, kHeads, 0);
-    const MirroredPool pool = pool_of(backend, inputs, LQ_LAYOUT_PADDED);
-    const auto before = bytes_of(pool);
-    StateArguments by_value(backend.info().device, {3, 1, 2}, inputs.geometry);
-    StateArguments by_key(backend.info().device, {3, 1, 2}, inputs.geometry);
-    by_value.run_export(pool);
-    by_key.run_export(pool, LQ_STATE_KV);
-    EXPECT_EQ(bytes_of(pool), before);
-    EXPECT_EQ(transposed(by_key.values), by_value.values);
-    const int64_t items[] = {3, 1, 2};
-    for (int64_t n = 0; n < 3 * kHeads; ++n) {
-      const int64_t item = items[n / kHeads];
-      const std::vector<double> exact = ref::rebuild_state<double>(
-          inputs.geometry, inputs.checkpoint.view().at(item, n % kHeads), inputs.window.view().at(item, n % kHeads));
-      double largest = 0;
-      for (const double value : exact) largest = std::max(largest, std::abs(value));
-      for (int64_t i = 0; i < kElements; ++i) {
-        ASSERT_NEAR(by_value.values[n * kElements + i], exact[i], 1e-5 * largest) << "program " << n << ", " << i;
-      }
+  judge::StepInputs inputs = filled_inputs(geometry(kHeads), 5);
+  std::fill_n(inputs.h.begin() + 4 * kHeads, kHeads, 0);
+  const MirroredPool pool = pool_of(backend, inputs, LQ_LAYOUT_PADDED);
+  const auto before = bytes_of(pool);
+  StateArguments by_value(backend.info().device, {3, 1, 2}, inputs.geometry);
+  StateArguments by_key(backend.info().device, {3, 1, 2}, inputs.geometry);
+  by_value.run_export(pool);
+  by_key.run_export(pool, LQ_STATE_KV);
+  EXPECT_EQ(bytes_of(pool), before);
+  EXPECT_EQ(transposed(by_key.values), by_value.values);
+  const int64_t items[] = {3, 1, 2};
+  for (int64_t n = 0; n < 3 * kHeads; ++n) {
+    const int64_t item = items[n / kHeads];
+    const std::vector<double> exact = ref::rebuild_state<double>(
+        inputs.geometry, inputs.checkpoint.view().at(item, n % kHeads), inputs.window.view().at(item, n % kHeads));
+    double largest = 0;
+    for (const double value : exact) largest = std::max(largest, std::abs(value));
+    for (int64_t i = 0; i < kElements; ++i) {
+      ASSERT_NEAR(by_value.values[n * kElements + i], exact[i], 1e-5 * largest) << "program " << n << ", " << i;
     }
-    EXPECT_EQ(pool.read_errors().flags, 0u);
   }
+  EXPECT_EQ(pool.read_errors().flags, 0u);
 }
 
 // What an export gives is imported as a flush would have stored it, bit for bit; nothing of the slot's last tenant
 // stays. Ranks, gates, layouts, threads, places in batch and pool do not matter.
 TEST_P(StateTest, AnImportedExportIsAFlush) {
-  for (const Gate gate : {Gate::kKda, Gate::kGdn}) {
-    for (const int32_t rank : {1, 2, 4, 8}) {
-      const Context backend = context(rank);
-      judge::StepInputs inputs = filled_inputs(gate_geometry(gate, rank), 6);
-      for (int32_t& count : inputs.h) count = std::max(count, 1);  // a flush leaves empty windows alone
-      const MirroredPool pool = pool_of(backend, inputs);
-      const MirroredPool flushed(backend, inputs.geometry, 6);
-      for (const int64_t slot : {1, 2}) fill_slot(flushed, slot, inputs, slot);
-      StateArguments arguments(backend.info().device, {1, 2}, inputs.geometry);
-      arguments.run_export(pool);
-      flushed.upload();
-      flushed.pool().flush_now(arguments.indices, arguments.q0);
-      flushed.download();
-      StateArguments imported(backend.info().device, {0, 5, 3}, inputs.geometry);
-      std::copy_n(arguments.values.begin(), 2 * kHeads * kElements, imported.values.begin() + kHeads * kElements);
-      imported.run_import(pool);
-      const std::vector<int32_t> targets = {5, 3};
-      const std::vector<int32_t> origins = {1, 2};
-      EXPECT_EQ(bytes_of(judge::read_slots(pool.host(), inputs.geometry, targets)),
-                bytes_of(judge::read_slots(flushed.host(), inputs.geometry, origins)));
-      // Window and counter are those of a new slot, all else is as it was.
-      const MirroredPool expected = pool_of(backend, inputs);
-      const judge::CheckpointTensors checkpoints = judge::read_slots(pool.host(), inputs.geometry, targets);
-      const MirroredPool fresh(backend, inputs.geometry, 2);
-      for (int64_t i = 0; i < 2; ++i) {
-        judge::WindowTensors empty(inputs.geometry, 2);
-        std::fill(empty.gbuf.begin(), empty.gbuf.end(), Half{kHalfOne});
-        std::fill(empty.p.begin(), empty.p.end(), 1.0f);
-        judge::write_slot(expected.host(), targets[static_cast<size_t>(i)], checkpoints, empty, i);
-        judge::set_counters(expected.host(), targets[static_cast<size_t>(i)], 0);
-      }
-      EXPECT_EQ(bytes_of(pool), bytes_of(expected));
-      EXPECT_EQ(pool.read_errors().flags, 0u);
+  for (const int32_t rank : {1, 2, 4, 8}) {
+    const Context backend = context(rank);
+    judge::StepInputs inputs = filled_inputs(geometry(kHeads, rank), 6);
+    for (int32_t& count : inputs.h) count = std::max(count, 1);  // a flush leaves empty windows alone
+    const MirroredPool pool = pool_of(backend, inputs);
+    const MirroredPool flushed(backend, inputs.geometry, 6);
+    for (const int64_t slot : {1, 2}) fill_slot(flushed, slot, inputs, slot);
+    StateArguments arguments(backend.info().device, {1, 2}, inputs.geometry);
+    arguments.run_export(pool);
+    flushed.upload();
+    flushed.pool().flush_now(arguments.indices, arguments.q0);
+    flushed.download();
+    StateArguments imported(backend.info().device, {0, 5, 3}, inputs.geometry);
+    std::copy_n(arguments.values.begin(), 2 * kHeads * kElements, imported.values.begin() + kHeads * kElements);
+    imported.run_import(pool);
+    const std::vector<int32_t> targets = {5, 3};
+    const std::vector<int32_t> origins = {1, 2};
+    EXPECT_EQ(bytes_of(judge::read_slots(pool.host(), inputs.geometry, targets)),
+              bytes_of(judge::read_slots(flushed.host(), inputs.geometry, origins)));
+    // Window and counter are those of a new slot, all else is as it was.
+    const MirroredPool expected = pool_of(backend, inputs);
+    const judge::CheckpointTensors checkpoints = judge::read_slots(pool.host(), inputs.geometry, targets);
+    const MirroredPool fresh(backend, inputs.geometry, 2);
+    for (int64_t i = 0; i < 2; ++i) {
+      judge::WindowTensors empty(inputs.geometry, 2);
+      std::fill(empty.gbuf.begin(), empty.gbuf.end(), Half{kHalfOne});
+      std::fill(empty.p.begin(), empty.p.end(), 1.0f);
+      judge::write_slot(expected.host(), targets[static_cast<size_t>(i)], checkpoints, empty, i);
+      judge::set_counters(expected.host(), targets[static_cast<size_t>(i)], 0);
     }
+    EXPECT_EQ(bytes_of(pool), bytes_of(expected));
+    EXPECT_EQ(pool.read_errors().flags, 0u);
   }
 }
 
 TEST_P(StateTest, OrdersTypesAndStridesAgree) {
   const Context backend = context(2);
-  const judge::StepInputs inputs = filled_inputs(gate_geometry(Gate::kKda), 3);
+  const judge::StepInputs inputs = filled_inputs(geometry(kHeads), 3);
   const MirroredPool origin = pool_of(backend, inputs);
   StateArguments arguments(backend.info().device, {1, 2}, inputs.geometry);
   arguments.run_export(origin);
@@ -241,7 +223,7 @@ TEST_P(StateTest, OrdersTypesAndStridesAgree) {
 // tokens.
 TEST_P(StateTest, OffsetsSpreadTheFlushes) {
   const Context backend = context(2);
-  const judge::StepInputs inputs = filled_inputs(gate_geometry(Gate::kKda), 2);
+  const judge::StepInputs inputs = filled_inputs(geometry(kHeads), 2);
   const MirroredPool origin = pool_of(backend, inputs);
   StateArguments arguments(backend.info().device, {1}, inputs.geometry);
   arguments.run_export(origin);
@@ -281,9 +263,9 @@ TEST_P(StateTest, OffsetsSpreadTheFlushes) {
 // One row of offsets for every sequence: a stride of 0.
 TEST_P(StateTest, OffsetsMayBeSharedByTheSequences) {
   const Context backend = context();
-  const Geometry geometry = gate_geometry(Gate::kKda);
-  const MirroredPool pool(backend, geometry, 3);
-  StateArguments arguments(backend.info().device, {1, 2}, geometry);
+  const Geometry shape = geometry(kHeads);
+  const MirroredPool pool(backend, shape, 3);
+  StateArguments arguments(backend.info().device, {1, 2}, shape);
   std::fill(arguments.values.begin(), arguments.values.end(), 0.5f);
   arguments.set_offsets({3, 9, 14, -1, -1, -1});
   arguments.offset.strides[0] = 0;
@@ -296,7 +278,7 @@ TEST_P(StateTest, OffsetsMayBeSharedByTheSequences) {
 
 TEST_P(StateTest, IndicesAndCountersAreReported) {
   const Context backend = context(2);
-  judge::StepInputs inputs = filled_inputs(gate_geometry(Gate::kKda), 4);
+  judge::StepInputs inputs = filled_inputs(geometry(kHeads), 4);
   const MirroredPool pool = pool_of(backend, inputs);
   pool.counter(2, 1) = 17;
   pool.counter(3, 0) = -1;
@@ -328,7 +310,7 @@ TEST_P(StateTest, IndicesAndCountersAreReported) {
 
 TEST_P(StateTest, NonFiniteStatesAreReportedAndContained) {
   const Context backend = context(2);
-  const judge::StepInputs inputs = filled_inputs(gate_geometry(Gate::kKda), 4);
+  const judge::StepInputs inputs = filled_inputs(geometry(kHeads), 4);
   const MirroredPool origin = pool_of(backend, inputs);
   StateArguments arguments(backend.info().device, {3, 1, 2}, inputs.geometry);
   arguments.run_export(origin);
@@ -349,7 +331,7 @@ TEST_P(StateTest, NonFiniteStatesAreReportedAndContained) {
 
 TEST_P(StateTest, NoIndicesIsANoOp) {
   const Context backend = context();
-  const judge::StepInputs inputs = filled_inputs(gate_geometry(Gate::kKda), 2);
+  const judge::StepInputs inputs = filled_inputs(geometry(kHeads), 2);
   const MirroredPool pool = pool_of(backend, inputs);
   const auto before = bytes_of(pool);
   StateArguments arguments(backend.info().device, {}, inputs.geometry);
@@ -360,7 +342,7 @@ TEST_P(StateTest, NoIndicesIsANoOp) {
 
 TEST_P(StateTest, RefusesByName) {
   const Context backend = context();
-  const judge::StepInputs inputs = filled_inputs(gate_geometry(Gate::kKda), 3);
+  const judge::StepInputs inputs = filled_inputs(geometry(kHeads), 3);
   const MirroredPool pool = pool_of(backend, inputs);
   const auto before = bytes_of(pool);
   StateArguments arguments(backend.info().device, {1, 2}, inputs.geometry);
@@ -427,7 +409,7 @@ TEST_P(StateTest, RefusesByName) {
             LQ_INVALID_ARGUMENT);
 }
 
-LQ_FOR_HOST_BACKENDS(StateTest);
+LQ_FOR_HOST_BACKENDS_AND_GATES(StateTest);
 
 }  // namespace
 }  // namespace leapquant::conformance

@@ -97,7 +97,6 @@ std::vector<BadCall> bad_calls() {
        {"lower_bound", "nan"}},
       {"unknown flags", [](Call& c) { c.params.flags = 64; }, invalid, {"flags", "0x40"}},
       {"params without a size", [](Call& c) { c.params.size = 0; }, invalid, {"size", "got 0"}},
-      {"other gate", [](Call& c) { c.geometry.gate = LQ_GATE_GDN; }, lacks, {"backend", "gdn"}},
       {"other rank", [](Call& c) { c.geometry.rank = 3; }, lacks, {"rank", "1, 2, 4, 8", "got 3"}},
   };
 }

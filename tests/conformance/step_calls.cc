@@ -26,7 +26,9 @@ std::vector<T> gathered(const std::vector<T>& tensor, const std::vector<int64_t>
 
 judge::StepTensors unwritten(const Geometry& geometry, int64_t batch) {
   judge::StepTensors tensors(geometry, batch);
-  tensors.for_each([](auto& values) { std::memset(values.data(), 0xFF, values.size() * sizeof(values[0])); });
+  tensors.for_each([](auto& values) {
+    if (!values.empty()) std::memset(values.data(), 0xFF, values.size() * sizeof(values[0]));
+  });
   return tensors;
 }
 
@@ -39,7 +41,7 @@ lq_step_result mirrored_result(Mirrors& mirrors, lq_step_result result) {
 
 // The token with its three rows in one.
 lq_token packed_token(lq_token token, std::vector<Bfloat16>& mixed, int64_t batch) {
-  const int64_t row = batch == 0 ? token.qx.shape[1] * (2 * token.qx.shape[2] + token.vx.shape[2])
+  const int64_t row = batch == 0 ? 2 * token.qx.shape[1] * token.qx.shape[2] + token.vx.shape[1] * token.vx.shape[2]
                                  : static_cast<int64_t>(mixed.size()) / batch;
   token.qx = token.kx = token.vx = {};
   token.mixed = tensor(mixed.data(), LQ_BFLOAT16, {batch, row});
@@ -83,6 +85,7 @@ judge::StepInputs gather(const judge::StepInputs& inputs, const std::vector<int6
   take(result.window.w, inputs.window.w);
   take(result.window.gbuf, inputs.window.gbuf);
   take(result.window.pcum, inputs.window.pcum);
+  take(result.window.p, inputs.window.p);
   take(result.h, inputs.h);
   take(result.token.qx, inputs.token.qx);
   take(result.token.kx, inputs.token.kx);
@@ -201,9 +204,13 @@ void append_program(const MirroredPool& pool, int64_t slot, int64_t head, const 
   const WindowProgram window = judge::slot_window(pool.host(), slot, head);
   std::copy_n(result.k_row.begin() + n * g.key_dim, g.key_dim, window.window_key + entries * g.key_dim);
   std::copy_n(result.u_row.begin() + n * g.value_dim, g.value_dim, window.window_update + entries * g.value_dim);
-  std::copy_n(result.g_row.begin() + n * g.key_dim, g.key_dim, window.window_gate + entries * g.key_dim);
   std::copy_n(result.w_new.begin() + n * g.window, g.window, window.window_weight);
-  std::copy_n(result.pcum_new.begin() + n * g.key_dim, g.key_dim, window.log_decay);
+  if (g.gate == Gate::kGdn) {
+    *window.decay = result.p_new[static_cast<size_t>(n)];
+  } else {
+    std::copy_n(result.g_row.begin() + n * g.key_dim, g.key_dim, window.window_gate + entries * g.key_dim);
+    std::copy_n(result.pcum_new.begin() + n * g.key_dim, g.key_dim, window.log_decay);
+  }
   pool.counter(slot, head) = static_cast<int32_t>(entries + 1);
 }
 

@@ -52,7 +52,7 @@ lq_token mirrored_token(Mirrors& mirrors, lq_token token);
 
 enum class TokenForm { kThreeTensors, kPacked };
 
-// Queries, keys and values as rows [B, 2 H K + H V].
+// Queries, keys and values as rows [B, 2 H_k K + H V].
 std::vector<Bfloat16> packed_rows(const judge::StepInputs& inputs);
 
 // Arguments of an in-place step: position i takes token i of `inputs`, whose batch is the number of indices.

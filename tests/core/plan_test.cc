@@ -82,7 +82,7 @@ TEST(StepPlan, CountersSayWhichProgramsStepAndWhere) {
     EXPECT_EQ(output[n * 128].bits, program ? 0xFFFF : 0);
     if (!program) continue;
     EXPECT_EQ(step_rows(plan, *program).key, keys.data() + (n * 16 + program->entries) * 128);
-    finish_step(plan, *program, n != 2);
+    finish_step(plan, *program, {.finite = n != 2, .token_decay = 1});
     EXPECT_EQ(counters[n], program->entries + 1);
     EXPECT_EQ(weights[n * 16 + program->entries], 1.0f);
   }

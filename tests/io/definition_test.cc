@@ -15,31 +15,48 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kName = "leapquant_kda_flush_r4_int8_h32_v128_k128";
+// What a gate's definition and workloads are called, and what its reference takes.
+struct Shipped {
+  Gate gate;
+  const char* name;
+  const char* run;
+};
+constexpr Shipped kShipped[] = {{Gate::kKda, "leapquant_kda_flush_r4_int8_h32_v128_k128",
+                                 "\ndef run(codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, q0):\n"},
+                                {Gate::kGdn, "leapquant_gdn_flush_r4_int8_h32_v128_k128",
+                                 "\ndef run(codes, s_k, s_v, u, q, kbuf, ubuf, w, p, q0):\n"}};
 
-std::string shipped_definition() { return std::string(LQ_DATA_DIR "/definitions/") + kName + ".json"; }
-std::string shipped_workloads() { return std::string(LQ_DATA_DIR "/workloads/") + kName + ".jsonl"; }
+std::string definition_of(const Shipped& shipped) {
+  return std::string(LQ_DATA_DIR "/definitions/") + shipped.name + ".json";
+}
+std::string workloads_of(const Shipped& shipped) {
+  return std::string(LQ_DATA_DIR "/workloads/") + shipped.name + ".jsonl";
+}
+std::string shipped_definition() { return definition_of(kShipped[0]); }
 
 TEST(ShippedDefinition, IsTheDefaultGeometry) {
-  const Result<Definition> definition = load_definition(shipped_definition());
-  ASSERT_TRUE(definition.ok()) << definition.status().message();
-  EXPECT_EQ(definition.value().name, kName);
-  EXPECT_EQ(definition.value().constraints, std::vector<std::string>{"batch_size >= 1"});
-  EXPECT_NE(definition.value().reference.find("\ndef run(codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, q0):\n"),
-            std::string::npos);
-  EXPECT_EQ(definition.value().axes.at("batch_size"), std::nullopt);
-  const Result<Geometry> geometry = definition_geometry(definition.value());
-  ASSERT_TRUE(geometry.ok()) << geometry.status().message();
-  EXPECT_EQ(geometry.value(), Geometry{});
+  for (const Shipped& shipped : kShipped) {
+    const Result<Definition> definition = load_definition(definition_of(shipped));
+    ASSERT_TRUE(definition.ok()) << definition.status().message();
+    EXPECT_EQ(definition.value().name, shipped.name);
+    EXPECT_EQ(definition.value().constraints, std::vector<std::string>{"batch_size >= 1"});
+    EXPECT_NE(definition.value().reference.find(shipped.run), std::string::npos);
+    EXPECT_EQ(definition.value().axes.at("batch_size"), std::nullopt);
+    const Result<Geometry> geometry = definition_geometry(definition.value());
+    ASSERT_TRUE(geometry.ok()) << geometry.status().message();
+    EXPECT_EQ(geometry.value(), Geometry{.gate = shipped.gate});
+  }
 }
 
 TEST(ShippedWorkloads, AreTheSixBatches) {
-  const Result<Definition> definition = load_definition(shipped_definition());
-  const Result<std::vector<Workload>> workloads = load_workloads(shipped_workloads());
-  ASSERT_TRUE(definition.ok() && workloads.ok());
-  const Result<std::vector<int64_t>> batches = workload_batches(workloads.value(), definition.value());
-  ASSERT_TRUE(batches.ok()) << batches.status().message();
-  EXPECT_EQ(batches.value(), (std::vector<int64_t>{16, 32, 64, 128, 256, 512}));
+  for (const Shipped& shipped : kShipped) {
+    const Result<Definition> definition = load_definition(definition_of(shipped));
+    const Result<std::vector<Workload>> workloads = load_workloads(workloads_of(shipped));
+    ASSERT_TRUE(definition.ok() && workloads.ok());
+    const Result<std::vector<int64_t>> batches = workload_batches(workloads.value(), definition.value());
+    ASSERT_TRUE(batches.ok()) << batches.status().message();
+    EXPECT_EQ(batches.value(), (std::vector<int64_t>{16, 32, 64, 128, 256, 512}));
+  }
 }
 
 json shipped_json() { return json::parse(read_bytes(shipped_definition())); }
@@ -150,16 +167,19 @@ std::string workload_line(const std::string& definition, const std::string& axes
 }
 
 TEST(Workloads, RefusalsNameTheLineAndTheField) {
-  const std::string good = workload_line(kName, R"({"batch_size":3,"rank":4})");
+  const std::string good = workload_line(kShipped[0].name, R"({"batch_size":3,"rank":4})");
   EXPECT_TRUE(workloads_refusal(good + "\n  \r\n" + good).ok());
   expect_refusal(workloads_refusal(good + "{"), {"line 2", "parse error"});
   expect_refusal(workloads_refusal(good + "\n7"), {"line 3: workload: expected an object, found number"});
   expect_refusal(workloads_refusal(R"({"workload":{}})"), {"line 1: definition"});
-  expect_refusal(workloads_refusal(workload_line(kName, R"({"batch_size":0})")), {"line 1", "'batch_size'", "found 0"});
-  expect_refusal(workloads_refusal(workload_line(kName, R"({"batch_size":"16"})")), {"'batch_size'", "found string"});
-  expect_refusal(workloads_refusal(workload_line(kName, "{}")), {"workload 'one': axes: 'batch_size'"});
-  expect_refusal(workloads_refusal(workload_line(kName, R"({"batch_size":1,"depth":2})")), {"'one'", "found 'depth'"});
-  expect_refusal(workloads_refusal(workload_line(kName, R"({"batch_size":1,"rank":8})")),
+  expect_refusal(workloads_refusal(workload_line(kShipped[0].name, R"({"batch_size":0})")),
+                 {"line 1", "'batch_size'", "found 0"});
+  expect_refusal(workloads_refusal(workload_line(kShipped[0].name, R"({"batch_size":"16"})")),
+                 {"'batch_size'", "found string"});
+  expect_refusal(workloads_refusal(workload_line(kShipped[0].name, "{}")), {"workload 'one': axes: 'batch_size'"});
+  expect_refusal(workloads_refusal(workload_line(kShipped[0].name, R"({"batch_size":1,"depth":2})")),
+                 {"'one'", "found 'depth'"});
+  expect_refusal(workloads_refusal(workload_line(kShipped[0].name, R"({"batch_size":1,"rank":8})")),
                  {"'rank': expected 4, found 8"});
   expect_refusal(workloads_refusal(workload_line("other", R"({"batch_size":1})")), {"expected '", "found 'other'"});
 }
