@@ -65,7 +65,7 @@ def make_arrays(device):
 
 
 def read_safetensors(path):
-    """The tensors of a file that holds bfloat16 alone, by name, as fp32."""
+    """The tensors of a file that holds bfloat16 and fp32, by name, as fp32."""
     data = path.read_bytes()
     begin = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:begin])
@@ -73,9 +73,14 @@ def read_safetensors(path):
     for name, entry in header.items():
         if name == "__metadata__":
             continue
-        if entry["dtype"] != "BF16":
-            raise ValueError(f"{path}: tensor '{name}': expected BF16, got {entry['dtype']}")
-        first, last = entry["data_offsets"]
-        bits = np.frombuffer(data, np.uint16, (last - first) // 2, begin + first)
-        tensors[name] = NumpyArrays().to_fp32(bits).reshape(entry["shape"])
+        first, last = (begin + offset for offset in entry["data_offsets"])
+        tensors[name] = _fp32(path, name, entry["dtype"], data[first:last]).reshape(entry["shape"])
     return tensors
+
+
+def _fp32(path, name, dtype, data):
+    if dtype == "BF16":
+        return NumpyArrays().to_fp32(np.frombuffer(data, np.uint16))
+    if dtype == "F32":
+        return np.frombuffer(data, np.float32)
+    raise ValueError(f"{path}: tensor '{name}': expected BF16 or F32, got {dtype}")

@@ -14,7 +14,7 @@ WINDOW, RANK = 16, 4
 
 
 class PoolStates:
-    """Checkpoints and windows. What a sequence's heads hold is flushed at different tokens, so that the work spreads."""
+    """Checkpoints and windows. The windows begin at different fills, so that no token flushes all of them."""
 
     def __init__(self, model, sequences):
         arrays = model.arrays
