@@ -71,9 +71,41 @@ def test_write(states):
     assert first.stdout == second.stdout
 
 
-def test_forward_pass_is_the_recorded_one(monkeypatch):
+@pytest.fixture
+def example(monkeypatch):
+    """Makes the example's modules importable."""
     need(EXAMPLE.exists(), "examples beside the tests", "LQ_REQUIRE_SOURCES")
     monkeypatch.syspath_prepend(str(EXAMPLE))
+
+
+def test_numpy_rounds_to_bf16_half_to_even(example):
+    from arrays import NumpyArrays
+
+    step = 2.0**-7  # between the bfloat16 numbers from 1 on
+    values = np.float32([1, 1 + 0.5 * step, 1 + 0.51 * step, 1 + 1.5 * step, -1 - 1.5 * step, 2 - 0.25 * step, 0])
+    rounded = np.float32([1, 1, 1 + step, 1 + 2 * step, -1 - 2 * step, 2, 0])
+    arrays = NumpyArrays()
+    assert (arrays.to_fp32(arrays.to_bf16(values)) == rounded).all()
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch-cpu", "torch-cuda"])
+def test_int8_states_are_within_half_a_step(example, library):
+    from arrays import make_arrays
+    from model import Model
+    from states import Int8States
+
+    make_library(library)
+    arrays = make_arrays(None if library == "numpy" else library.removeprefix("torch-"))
+    store = Int8States(Model(EXAMPLE / "tiny_kda_lm.safetensors", arrays), 1)
+    state = np.random.default_rng(1).standard_normal((1, 2, 128, 128), np.float32)
+    state[0, 0, 5] = 0
+    decoded = arrays.to_numpy(store.decode(*store.encode(arrays.array(state))))
+    step = abs(state).max(-1, keepdims=True) / 127
+    assert (abs(decoded - state) <= 0.501 * step).all()
+    assert len(np.unique(decoded[0, 1, 0])) > 64
+
+
+def test_forward_pass_is_the_recorded_one(example):
     from arrays import NumpyArrays, read_safetensors
     from model import Decoder, Model
     from states import DenseStates
