@@ -177,6 +177,15 @@ def run_write(options):
 # ---- command line ----------------------------------------------------------------------------------------------------
 
 
+def at_least(least):
+    def number(text):
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"expected at least {least}, got {text}")
+        return int(text)
+
+    return number
+
+
 def main():
     parser = argparse.ArgumentParser(
         prog="tiny_lm", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -185,15 +194,15 @@ def main():
 
     scores = commands.add_parser("score", help="score a text with each kind of state")
     scores.add_argument("--text", type=Path, default=HERE / "heldout.txt")
-    scores.add_argument("--sequences", type=int, default=2, help="the text is cut into as many (default: 2)")
-    scores.add_argument("--bytes", type=int, help="of each sequence, at most")
+    scores.add_argument("--sequences", type=at_least(1), default=2, help="the text is cut into as many (default: 2)")
+    scores.add_argument("--bytes", type=at_least(2), help="of each sequence, at most")
     scores.add_argument("--check", action="store_true", help="exit with 1 when leapquant's states cost too much")
     scores.add_argument("--json", type=Path, help="a file for the record")
     scores.set_defaults(run=run_score)
 
     writes = commands.add_parser("write", help="continue a prompt")
     writes.add_argument("--prompt", default="def ")
-    writes.add_argument("--bytes", type=int, default=400)
+    writes.add_argument("--bytes", type=at_least(1), default=400)
     writes.add_argument("--states", choices=STORES, default="leapquant")
     writes.add_argument("--temperature", type=float, default=0.5, help="0 takes the likeliest byte")
     writes.add_argument("--seed", type=int, default=1)

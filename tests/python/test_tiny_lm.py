@@ -62,6 +62,13 @@ def test_check_refuses_what_costs_too_much(tmp_path):
     assert "bits per byte away" in done.stderr
 
 
+@pytest.mark.parametrize("arguments", [("score", "--bytes", 1), ("score", "--sequences", 0), ("write", "--bytes", 0)])
+def test_numbers_that_make_no_sense_are_refused(arguments):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert "expected at least" in done.stderr
+
+
 @pytest.mark.parametrize("states", ["leapquant", "int8"])
 def test_write(states):
     first, second = (run("write", "--prompt", "import o", "--bytes", "40", "--states", states) for _ in range(2))
