@@ -17,6 +17,7 @@ DOCUMENTS = (
     "docs/performance-cuda-step.md",
     "docs/drift.md",
     "docs/python.md",
+    "examples/tiny_lm/README.md",
 )
 RESULTS = ROOT / "bench" / "results"
 BLOCK = re.compile(r"(<!-- table (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -272,6 +273,29 @@ def python_table(record):
     ]
 
 
+def tiny_lm_row(result):
+    return [
+        result["states"],
+        f"{result['bits_per_byte']:.4f}",
+        f"{result['kl']:.5f}",
+        f"{result['bytes']:,}",
+        f"{result['tokens_per_s']:.0f}",
+    ]
+
+
+def tiny_lm_table(record):
+    return [
+        f"{record['device']}, {record['threads']} thread(s), {record['arrays']}, commit {record['commit']}, "
+        f"{record['date'][:10]}; {record['sequences']} sequences of {record['bytes_a_sequence']} bytes. "
+        f"`{record['command']}`",
+        "",
+        *table(
+            ["states", "bits/byte", "KL, nats/byte", "bytes a sequence", "tokens/s"],
+            [tiny_lm_row(result) for result in record["results"]],
+        ),
+    ]
+
+
 # ---- step ------------------------------------------------------------------------------------------------------------
 
 
@@ -316,6 +340,7 @@ TABLES = {
     "python-compare-cuda": python_table,
     "python-judge-cuda": judge_table,
     "cuda-kda-step": step_table,
+    "tiny-lm": tiny_lm_table,
 }
 
 

@@ -146,6 +146,24 @@ class WriteTables(unittest.TestCase):
         self.assertIn("64 tokens, backend cuda (sm_00), commit c0ffee", lines[2])
         self.assertEqual(lines[6], "| slow | fp32 | 1.0e-02 | 2.0e-02 | 1.0e-03 | 1.0e-03 |")
 
+    def test_tiny_lm(self):
+        record = {
+            "device": "a device",
+            "threads": 1,
+            "arrays": "numpy 2.0",
+            "commit": "c0ffee",
+            "date": "2000-01-02T03:04:05Z",
+            "sequences": 3,
+            "bytes_a_sequence": 64,
+            "command": "python examples/tiny_lm score",
+            "results": [
+                {"states": "bf16", "bits_per_byte": 1.5, "kl": 0.00025, "bytes": 262144, "tokens_per_s": 123.4}
+            ],
+        }
+        lines = self.filled("tiny-lm", record)
+        self.assertIn("a device, 1 thread(s), numpy 2.0, commit c0ffee, 2000-01-02; 3 sequences of 64 bytes", lines[2])
+        self.assertEqual(lines[6], "| bf16 | 1.5000 | 0.00025 | 262,144 | 123 |")
+
     def test_without_a_record_a_block_stays(self):
         self.assertEqual(self.filled("cuda-kda-flush"), DOCUMENT.format(name="cuda-kda-flush").splitlines())
 
