@@ -86,7 +86,10 @@ TEST(Drift, TheDenseRecurrenceIsTheFormula) {
   }
   // A second one: the state gives the new value for its key to the extent of beta.
   const TokenProgram next = tokens->next();
-  const std::vector<double> decay = ref::step_gates<double>(geometry, {}, next, std::vector<float>(128).data()).decay;
+  std::vector<float> log_decay(128);
+  WindowProgram window{};
+  window.log_decay = log_decay.data();
+  const std::vector<double> decay = ref::step_gates<double>(geometry, {}, next, window).decay;
   const std::vector<double> next_key = ref::normalized<double>(next.key, 128);
   const std::vector<double> before(recurrence.state().begin(), recurrence.state().end());
   recurrence.step(next);
