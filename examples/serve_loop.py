@@ -6,9 +6,10 @@ and flushes the windows that are full.
 
 The model is one layer of Kimi Delta Attention whose rows are drawn at random. Beside the pool every sequence's state is
 kept dense, in fp32, and every output is held against that one's, as is the exported state of a sequence that ends. A
-fork and its origin get one token in common, and must answer with the same bits. On a GPU the call is captured in a CUDA
-graph once and replayed for every token; where the backend cannot import states, sequences start from zero. Needs NumPy
-and PyTorch, or NumPy and ml_dtypes; exits 1 when something is wrong.
+fork and its origin get one token in common, and must answer with the same bits; no two heads of a sequence may be due
+in the same token. On a GPU the call is captured in a CUDA graph once and replayed for every token; where the backend
+cannot import states, sequences start from zero. Needs PyTorch, or ml_dtypes for NumPy's bfloat16; exits 1 when
+something is wrong.
 """
 
 import argparse
@@ -168,7 +169,10 @@ class Server:
         self.retire([slot for slot in selected if self.left[slot] == 1])
         for slot in self.left:
             self.left[slot] -= 1
-        return int((self.arrays.host(self.pool.hcnt)[selected] == WINDOW).sum())
+        flushed = (self.arrays.host(self.pool.hcnt)[selected] == WINDOW).sum(-1)
+        if flushed.max() > 1:
+            sys.exit("wrong: heads of one sequence were due in the same token")
+        return int(flushed.sum())
 
     def check(self, selected, places):
         output = self.arrays.host(self.o)
