@@ -23,7 +23,7 @@ SEQUENCES = 12  # as many slots, and the reserved one
 PROMPT = 24  # tokens of a prefill
 ROW = 3 * HEADS * DIM  # queries, keys and values of a token
 OFFSETS = np.arange(HEADS, dtype=np.int32) * WINDOW // HEADS  # heads start staggered: their flushes, too, are spread
-LARGEST_ERROR = 0.02  # of an output's or a state's mean magnitude
+BOUNDS = {"output": 0.05, "state": 0.02}  # mean errors of a program, over the mean magnitude of what is exact
 
 
 class Numpy:
@@ -105,7 +105,7 @@ class Server:
         self.o = arrays.array(np.zeros((SEQUENCES, HEADS, DIM)), "bfloat16")
         self.decode = self.captured() if arrays.device == "cuda" else self.decode_now
         self.imports = self.has_imports()
-        self.worst = {"output": 0.0, "state": 0.0}
+        self.worst = {}
 
     def slots(self, *slots):
         return self.arrays.array(np.array(slots, np.int32), "int32")
@@ -193,10 +193,10 @@ class Server:
             self.free.append(slot)
 
     def compare(self, what, ours, exact):
-        """Keep the largest mean error of a program, over the mean magnitude."""
+        """Keep the largest error of a program."""
         inner = tuple(range(2, exact.ndim))
         error = abs(ours - exact).mean(inner) / abs(exact).mean(inner)
-        self.worst[what] = max(self.worst[what], float(error.max()))
+        self.worst[what] = max(self.worst.get(what, 0.0), float(error.max()))
 
 
 def serve(server, random, tokens):
@@ -225,11 +225,12 @@ def main():
     random = np.random.default_rng(1)
     server = Server(Numpy() if options.arrays == "numpy" else Torch(options.device), random)
     flushes, forks = serve(server, random, options.tokens)
-    trouble, worst = server.pool.errors(), server.worst
+    trouble = server.pool.errors()
     print(f"{flushes} flushes and {forks} forks in {options.tokens} tokens, {options.arrays} on {options.device}")
-    print(f"largest error of mean magnitude: outputs {worst['output']:.4f}, states {worst['state']:.4f}")
-    if trouble or flushes == 0 or not max(worst.values()) <= LARGEST_ERROR:
-        sys.exit(f"wrong: errors {trouble}, flushes {flushes}, bound {LARGEST_ERROR}")
+    for what, error in server.worst.items():
+        print(f"largest mean error, {what}: {error:.4f} of the mean magnitude")
+    if trouble or flushes == 0 or not all(error <= BOUNDS[what] for what, error in server.worst.items()):
+        sys.exit(f"wrong: errors {trouble}, flushes {flushes}, bounds {BOUNDS}")
 
 
 if __name__ == "__main__":

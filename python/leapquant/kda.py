@@ -220,11 +220,11 @@ def step_flush_inplace(
 
 def draft_scratch(pool: Pool, n: int, tokens: int) -> Any:
     """An array for the drafts of `tokens` tokens, 1 to 8, of n sequences: int8 [bytes], of the pool's array library and
-    on its device, contents undefined. It is the caller's, may be larger than a call needs, and serves any number of
-    drafts, one at a time. Each token takes 1,280 bytes a head, and each sequence 528 besides.
+    on its device. It is the caller's, may be larger than a call needs, and serves any number of drafts, one at a time.
+    Each token takes 1,280 bytes a head, and each sequence 528 besides.
     """
     geometry = pool._gate.name, pool.num_heads, pool.num_key_heads, pool.rank
-    return arrays_like(pool.raw).empty((_native.draft_bytes(*geometry, n, tokens),), "int8")
+    return arrays_like(pool.raw).full((_native.draft_bytes(*geometry, n, tokens),), "int8", 0)
 
 
 def draft(

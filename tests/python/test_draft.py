@@ -180,6 +180,15 @@ def test_wrong_numbers_of_tokens_are_refused(library, tokens):
             kda.draft(case.pool, **case.arguments(**rows, o=case.drawn(SLOTS - 1, tokens, HEADS, DIM)))
 
 
+def test_scratch_that_cannot_be_is_refused(library):
+    pool = Case(library).pool
+    for count in (-1, 2**62):
+        with pytest.raises(ValueError, match="n: expected a number of sequences, got"):
+            kda.draft_scratch(pool, count, TOKENS)
+    with pytest.raises(MemoryError):
+        kda.draft_scratch(pool, 2**40, TOKENS)
+
+
 def test_wrong_arguments_are_refused_by_name(library):
     case = Case(library)
     before = own_bits(library, case.pool)

@@ -220,11 +220,13 @@ def test_opcheck_export(gate, torch_cpu):
 def test_compiled_round_trip(gate, torch_cpu):
     inputs, idx = draw(gate, torch_cpu), indices(torch_cpu, 1, 2, 3, 4)
     eager, traced = (filled(gate, torch_cpu, inputs) for _ in range(2))
+    offset = torch.full((SLOTS - 1, HEADS), 3, dtype=torch.int32)
 
     def round_trip(pool, state):
         first = gate.op.export_state(pool, idx)
         gate.op.export_state(pool, idx, state, order="kv")
-        gate.op.import_state(pool, idx, first + state.swapaxes(-1, -2).contiguous(), inputs["q0"])
+        total = first + state.swapaxes(-1, -2).contiguous()
+        gate.op.import_state(pool, idx, total, inputs["q0"], offset=offset)
         return gate.op.export_state(pool, idx)
 
     expected = torch_cpu.bits(round_trip(eager, states(torch_cpu)))
