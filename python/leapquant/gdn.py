@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from . import _calls
 from ._calls import copy_slots, export_state, flush_inplace, flush_now, import_state, reset_slots
+from ._drafts import commit, draft, draft_scratch
 from ._flush import Checkpoint
 from ._gates import GDN
 from ._pool import PoolOfGate
@@ -19,7 +20,10 @@ from ._pool import PoolOfGate
 __all__ = [
     "Checkpoint",
     "Pool",
+    "commit",
     "copy_slots",
+    "draft",
+    "draft_scratch",
     "export_state",
     "flush_inplace",
     "flush_now",

@@ -93,10 +93,9 @@ void step_flush_inplace(const PoolRef& pool, Array idx, Array mixed, Array a, Ar
 }
 
 // A tensor [n, T, ...] as the library takes it: [n T, ...], without a copy.
-lq_tensor joined(const char* name, lq_tensor tensor, int32_t ndim, int64_t tokens) {
-  if (tensor.ndim != ndim) {
-    refuse(name, std::to_string(ndim) + " dimensions, sequences and their tokens in front",
-           std::to_string(tensor.ndim));
+lq_tensor joined(const char* name, const lq_tensor& tensor, int64_t tokens) {
+  if (tensor.ndim < 2 || tensor.ndim > LQ_MAX_DIMS) {
+    refuse(name, "a dimension of sequences and one of tokens in front", std::to_string(tensor.ndim) + " dimensions");
   }
   if (tensor.shape[1] != tokens) {
     refuse(name, "as many tokens (dimension 1) as 'mixed' has, " + std::to_string(tokens),
@@ -108,7 +107,7 @@ lq_tensor joined(const char* name, lq_tensor tensor, int32_t ndim, int64_t token
            "strides " + std::to_string(tensor.strides[0]) + " and " + std::to_string(tensor.strides[1]));
   }
   lq_tensor rows = tensor;
-  rows.ndim = ndim - 1;
+  rows.ndim = tensor.ndim - 1;
   rows.shape[0] = tensor.shape[0] * tokens;
   rows.strides[0] = tokens > 1 ? tensor.strides[1] : tensor.strides[0];
   for (int32_t d = 1; d < rows.ndim; ++d) {
@@ -116,6 +115,12 @@ lq_tensor joined(const char* name, lq_tensor tensor, int32_t ndim, int64_t token
     rows.strides[d] = tensor.strides[d + 1];
   }
   return rows;
+}
+
+// T of the rows [n, T, ...].
+int64_t tokens_of(const lq_tensor& mixed) {
+  if (mixed.ndim != 3) refuse("mixed", "3 dimensions: sequences, their tokens, a row", std::to_string(mixed.ndim));
+  return mixed.shape[1];
 }
 
 int64_t draft_bytes(const ffi::String& gate, int64_t num_heads, int64_t num_key_heads, int64_t rank, int64_t n,
@@ -130,11 +135,11 @@ void draft(const PoolRef& pool, Array idx, Array mixed, Array a, Array b, Array 
            Array scratch, const ffi::Optional<double>& lower_bound) {
   const lq_tensor indices = to_tensor("idx", *idx);
   lq_token token = to_token(mixed, a, b, A_log, dt_bias);
-  const int64_t tokens = extent(token.mixed, 3, 1, 1);
-  token.mixed = joined("mixed", token.mixed, 3, tokens);
-  token.a = joined("a", token.a, 4, tokens);
-  token.b = joined("b", token.b, 3, tokens);
-  const lq_tensor output = joined("o", to_tensor("o", *o), 4, tokens);
+  const int64_t tokens = tokens_of(token.mixed);
+  token.mixed = joined("mixed", token.mixed, tokens);
+  token.a = joined("a", token.a, tokens);
+  token.b = joined("b", token.b, tokens);
+  const lq_tensor output = joined("o", to_tensor("o", *o), tokens);
   const lq_tensor memory = to_tensor("scratch", *scratch);
   const lq_step_params params = to_params(lower_bound);
   check(lq_pool_draft(pool->get(), &indices, narrow(tokens), &token, &params, &memory, &output,
