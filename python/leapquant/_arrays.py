@@ -61,7 +61,7 @@ class TorchArrays:
         except RuntimeError as error:
             # On the host PyTorch has no exception of its own for this.
             if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
-                raise MemoryError(f"pool: {math.prod(shape)} elements of {dtype}: {error}") from error
+                raise MemoryError(f"{math.prod(shape)} elements of {dtype}: {error}") from error
             raise
 
     def view(self, flat, dtype, offset, shape, strides):

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from . import _native
-from ._arrays import argument, is_traced, torch
+from . import _native, _states
+from ._arrays import argument, arrays_like, is_torch, is_traced, torch
 from ._flush import Checkpoint, call, flush
 from ._pool import PoolOfGate
 
@@ -83,3 +83,56 @@ def copy_slots(pool: PoolOfGate, src: Any, dst: Any) -> None:
         _torch_ops.copy_slots(pool, src, dst)
         return
     call(_native.copy_slots, pool._native, argument("src", src), argument("dst", dst))
+
+
+def import_state(
+    pool: PoolOfGate,
+    idx: Any,
+    state: Any,
+    q0: Any,
+    *,
+    order: Literal["vk", "kv"] = "vk",
+    offset: Any = None,
+) -> None:
+    """Import dense states, as a prefill leaves them: every program of the slots in `idx` gets the checkpoint of its
+    state and an empty window. Nothing of a slot's last tenant stays.
+
+    idx     int32 [n]: as in `flush_inplace`; position i takes state i
+    state   float32 or bfloat16, [n, H, V, K], or with order='kv' [n, H, K, V]; may be strided over n and H
+    q0      float32 [V, R]: as in `flush_inplace`
+    offset  int32 [n, H], may be strided, or None for zeros: the counters to begin with, 0 to L - 1. Offset c counts c
+            entries that are empty, so that the first flush falls due after L - c steps: offsets spread over the heads
+            spread the flushes over the tokens.
+
+    On the CPU another offset is refused; elsewhere its program keeps every byte, and it shows in `pool.errors()`, as
+    does everywhere a state with NaN or Inf, which is imported all the same. A backend without it refuses it by name
+    (ValueError). Streams, graphs and allocation as in `flush_inplace`.
+    """
+    if is_traced(idx):
+        _torch_ops.import_state(pool, idx, state, offset, q0, order)
+        return
+    _states.import_state(pool._native, idx, state, offset, q0, order)
+
+
+def export_state(pool: PoolOfGate, idx: Any, state: Any = None, *, order: Literal["vk", "kv"] = "vk") -> Any:
+    """Export the states of the slots in `idx` at any fill: what checkpoint and window stand for. The pool keeps every
+    byte. Entries from the counter on must be empty: weight 0 and, with KDA, gate 1.
+
+    idx    int32 [n]: as in `flush_inplace`; position i gives state i
+    state  float32 [n, H, V, K], or with order='kv' [n, H, K, V], contiguous, written: PyTorch's or NumPy's, overlapping
+           nothing else. None makes one, of the pool's array library.
+
+    Returns `state`. It is zero where there is no sequence, and for an index beyond the pool and a counter below 0 or
+    above L, which show in `pool.errors()`. A backend without it refuses it by name (ValueError). Streams and graphs as
+    in `flush_inplace`.
+    """
+    if state is None:
+        count = (idx if is_torch(idx) else argument("idx", idx)).shape[:1]
+        value_dim, key_dim = pool.codes.shape[2:]
+        dimensions = (key_dim, value_dim) if order == "kv" else (value_dim, key_dim)
+        state = arrays_like(pool.raw).empty((*count, pool.num_heads, *dimensions), "float32")
+    if is_traced(idx):
+        _torch_ops.export_state(pool, idx, state, order)
+    else:
+        _states.export_state(pool._native, idx, state, order)
+    return state

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functions of python/module/functions.cc. Arrays are whatever _arrays.argument lets through."""
+"""The functions of python/module. Arrays are whatever _arrays.argument lets through."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -91,8 +91,29 @@ def step_flush_inplace(
     lower_bound: float | None,
     /,
 ) -> None: ...
+def draft_bytes(gate: str, num_heads: int, num_key_heads: int, rank: int, n: int, tokens: int, /) -> int: ...
+
+# Rows, output among them, are [n, T, ...]; T is that of `mixed`.
+def draft(
+    pool: _Pool,
+    idx: _Array,
+    mixed: _Array,
+    a: _Array,
+    b: _Array,
+    A_log: _Array,
+    dt_bias: _Array,
+    o: _Array,
+    scratch: _Array,
+    lower_bound: float | None,
+    /,
+) -> None: ...
+def commit(pool: _Pool, idx: _Array, tokens: int, scratch: _Array, accepted: _Array, q0: _Array, /) -> None: ...
 def reset_slots(pool: _Pool, idx: _Array, /) -> None: ...
 def copy_slots(pool: _Pool, src: _Array, dst: _Array, /) -> None: ...
+
+# `order` is 'vk' or 'kv'.
+def import_state(pool: _Pool, idx: _Array, state: _Array, offset: _Array | None, q0: _Array, order: str, /) -> None: ...
+def export_state(pool: _Pool, idx: _Array, state: _Array, order: str, /) -> None: ...
 def pool_raw_elements(
     gate: str, num_slots: int, num_heads: int, num_key_heads: int, rank: int, layout: str, /
 ) -> int: ...

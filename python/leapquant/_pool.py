@@ -70,9 +70,10 @@ class PoolOfGate:
         """Read and clear what in-place calls met in their data: the first batch position of each kind there was.
 
         index      an index beyond the pool: nothing was touched for it
-        nonfinite  a state or q0 with NaN or Inf: so is the new checkpoint
-        unflushed  a step met a full window that was not flushed
-        counter    a step met a counter below 0 or above L
+        nonfinite  a state or q0 with NaN or Inf: so is the new checkpoint; or such results of a step
+        unflushed  a step or draft met a full window that was not flushed
+        counter    a step, draft or export met a counter below 0 or above L; a commit met one that is not its draft's,
+                   or an import an offset beyond the window
 
         Waits for the current stream of the pool's device.
         """

@@ -60,6 +60,17 @@ def step_flush_inplace(pool, idx, *rest):
     call(_native.step_flush_inplace, pool, *arguments, output("o", o), argument("q0", q0), _bound(lower_bound))
 
 
+def draft(pool, idx, *rest):
+    *rows, o, scratch, lower_bound = rest
+    arguments = _arguments(idx, rows)
+    call(_native.draft, pool, *arguments, output("o", o), output("scratch", scratch), _bound(lower_bound))
+
+
+def commit(pool, idx, tokens, *rest):
+    arguments = [argument(name, array) for name, array in zip(("scratch", "accepted", "q0"), rest, strict=True)]
+    call(_native.commit, pool, argument("idx", idx), tokens, *arguments)
+
+
 def _arguments(idx, rows):
     return [argument("idx", idx), *(argument(name, array) for name, array in zip(_ROWS, rows, strict=True))]
 

@@ -4,13 +4,14 @@
 Eager calls don't come by here: dispatching would cost more than an in-place flush.
 """
 
+import re
 import weakref
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import _flush, _native, _step
+from . import _flush, _native, _states, _step
 from ._gates import GATES, WINDOW_TENSORS
 
 # A second copy of the package, such as a kernel of the hub, has a name of its own.
@@ -87,9 +88,10 @@ def _options(gate):
 
 
 def _on_pool_of(gate, name, arguments, mutated, function):
-    """An operation on a pool's tensors, which calls `function(native pool, *arguments)`. Returns its call on a pool."""
+    """An operation on a pool's tensors, of which it writes those in `mutated`, and which calls `function(native pool,
+    *arguments)`. Returns its call on a pool."""
     names, options = gate.storage(), _options(gate)
-    mutated = {n for n in mutated if n in names or n == "o"}
+    mutated = {*mutated.intersection(names), *re.findall(r"\((\w+)!\)", arguments)}
     tensors = [f"Tensor({n}!) {n}" if n in mutated else f"Tensor {n}" for n in names]
     schema = ", ".join([*tensors, arguments, *(f"{kind} {n}" for n, kind in options.items())])
 
@@ -123,10 +125,16 @@ flush_inplace = _on_pool("flush_inplace", "Tensor idx, Tensor q0", _FLUSHED, _ca
 flush_now = _on_pool("flush_now", "Tensor idx, Tensor q0", {*_FLUSHED, "hcnt"}, _call(_native.flush_now))
 reset_slots = _on_pool("reset_slots", "Tensor idx", _ALL, _call(_native.reset_slots))
 copy_slots = _on_pool("copy_slots", "Tensor src, Tensor dst", _ALL, _call(_native.copy_slots))
-step_inplace = _on_pool("step_inplace", f"{_TOKEN}, float? lower_bound", {*_APPENDED, "o"}, _step.step_inplace)
+step_inplace = _on_pool("step_inplace", f"{_TOKEN}, float? lower_bound", _APPENDED, _step.step_inplace)
 step_flush_inplace = _on_pool(
-    "step_flush_inplace", f"{_TOKEN}, Tensor q0, float? lower_bound", {*_ALL, "o"}, _step.step_flush_inplace
+    "step_flush_inplace", f"{_TOKEN}, Tensor q0, float? lower_bound", _ALL, _step.step_flush_inplace
 )
+draft = _on_pool("draft", f"{_TOKEN}, Tensor(scratch!) scratch, float? lower_bound", set(), _step.draft)
+commit = _on_pool("commit", "Tensor idx, int tokens, Tensor scratch, Tensor accepted, Tensor q0", _ALL, _step.commit)
+import_state = _on_pool(
+    "import_state", "Tensor idx, Tensor state, Tensor? offset, Tensor q0, str order", _ALL, _states.import_state
+)
+export_state = _on_pool("export_state", "Tensor idx, Tensor(state!) state, str order", set(), _states.export_state)
 
 
 def _native_pool(gate, storage, options):

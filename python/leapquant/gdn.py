@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gated DeltaNet: flush windows into new checkpoints.
+"""Gated DeltaNet: flush windows into new checkpoints, and keep states in slots of a pool.
 
 One decay a head where `leapquant.kda` has one a key channel; otherwise as there: arrays, shapes, errors, streams and
 what a backend may lack. H counts the value heads. Query and key heads, of which there may be fewer, matter to a step
@@ -11,12 +11,26 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from . import _calls
-from ._calls import copy_slots, flush_inplace, flush_now, reset_slots
+from ._calls import copy_slots, export_state, flush_inplace, flush_now, import_state, reset_slots
+from ._drafts import commit, draft, draft_scratch
 from ._flush import Checkpoint
 from ._gates import GDN
 from ._pool import PoolOfGate
 
-__all__ = ["Checkpoint", "Pool", "copy_slots", "flush_inplace", "flush_now", "reset_slots", "run"]
+__all__ = [
+    "Checkpoint",
+    "Pool",
+    "commit",
+    "copy_slots",
+    "draft",
+    "draft_scratch",
+    "export_state",
+    "flush_inplace",
+    "flush_now",
+    "import_state",
+    "reset_slots",
+    "run",
+]
 
 
 class Pool(PoolOfGate):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kimi Delta Attention: step by tokens, and flush windows into new checkpoints.
+"""Kimi Delta Attention: step by tokens, flush windows into new checkpoints, and keep states in slots of a pool.
 
 Shapes: B sequences, H heads, V = K = 128, L = 16 entries a window, R the rank of a checkpoint. docs/format.md says what
 the tensors mean. Arrays are PyTorch's, on the CPU or a CUDA device, or NumPy's; inputs may also be others that speak
@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 from . import _calls, _step
 from ._arrays import is_traced, torch
-from ._calls import copy_slots, flush_inplace, flush_now, reset_slots
+from ._calls import copy_slots, export_state, flush_inplace, flush_now, import_state, reset_slots
+from ._drafts import commit, draft, draft_scratch
 from ._flush import Checkpoint
 from ._gates import KDA
 from ._pool import PoolOfGate
@@ -29,9 +30,14 @@ __all__ = [
     "Checkpoint",
     "Pool",
     "Step",
+    "commit",
     "copy_slots",
+    "draft",
+    "draft_scratch",
+    "export_state",
     "flush_inplace",
     "flush_now",
+    "import_state",
     "reset_slots",
     "run",
     "step",

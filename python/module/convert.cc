@@ -96,11 +96,9 @@ lq_gate to_gate(const tvm::ffi::String& name) {
   throw tvm::ffi::Error("ValueError", "gate: expected 'kda' or 'gdn', got '" + std::string(name) + "'", "");
 }
 
+int32_t narrow(int64_t value) { return static_cast<int32_t>(std::clamp<int64_t>(value, INT32_MIN, INT32_MAX)); }
+
 lq_geometry geometry_with(lq_gate gate, int64_t num_heads, int64_t num_key_heads, int64_t rank) {
-  // Beyond 32 bits nothing is valid; the library says so of the largest value too.
-  const auto narrow = [](int64_t value) {
-    return static_cast<int32_t>(std::clamp<int64_t>(value, INT32_MIN, INT32_MAX));
-  };
   lq_geometry geometry = lq_geometry_default(gate);
   geometry.num_heads = narrow(num_heads);
   geometry.num_key_heads = narrow(num_key_heads);

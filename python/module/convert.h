@@ -36,6 +36,9 @@ lq_window to_window(Array kbuf, Array ubuf, Array w, const OptionalArray& gbuf, 
 // "kda" or "gdn".
 lq_gate to_gate(const tvm::ffi::String& name);
 
+// Beyond 32 bits nothing is valid: the library says so of the largest value too.
+int32_t narrow(int64_t value);
+
 // The default geometry of a gate with other heads and another rank.
 lq_geometry geometry_with(lq_gate gate, int64_t num_heads, int64_t num_key_heads, int64_t rank);
 

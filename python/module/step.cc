@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What Python calls to step: as functions.cc has it for the flush.
+// What Python calls to step, and to step ahead: as functions.cc has it for the flush.
 #include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/optional.h>
+#include <tvm/ffi/string.h>
+
+#include <cstdint>
+#include <string>
 
 #include "contexts.h"
 #include "convert.h"
@@ -83,9 +88,79 @@ void step_flush_inplace(const PoolRef& pool, Array idx, Array mixed, Array a, Ar
       lq_step_flush_inplace(pool->get(), &indices, &token, &params, &start_basis, &output, stream_of(pool->device())));
 }
 
+[[noreturn]] void refuse(const char* name, const std::string& expected, const std::string& came) {
+  throw ffi::Error("ValueError", std::string("tensor '") + name + "': expected " + expected + ", got " + came, "");
+}
+
+// A tensor [n, T, ...] as the library takes it: [n T, ...], without a copy.
+lq_tensor joined(const char* name, const lq_tensor& tensor, int64_t tokens) {
+  if (tensor.ndim < 2 || tensor.ndim > LQ_MAX_DIMS) {
+    refuse(name, "a dimension of sequences and one of tokens in front", std::to_string(tensor.ndim) + " dimensions");
+  }
+  if (tensor.shape[1] != tokens) {
+    refuse(name, "as many tokens (dimension 1) as 'mixed' has, " + std::to_string(tokens),
+           std::to_string(tensor.shape[1]));
+  }
+  const bool strided = tensor.shape[0] > 1 && tokens > 1;
+  if (strided && tensor.strides[0] != tokens * tensor.strides[1]) {
+    refuse(name, "the tokens of all sequences at one stride",
+           "strides " + std::to_string(tensor.strides[0]) + " and " + std::to_string(tensor.strides[1]));
+  }
+  lq_tensor rows = tensor;
+  rows.ndim = tensor.ndim - 1;
+  rows.shape[0] = tensor.shape[0] * tokens;
+  rows.strides[0] = tokens > 1 ? tensor.strides[1] : tensor.strides[0];
+  for (int32_t d = 1; d < rows.ndim; ++d) {
+    rows.shape[d] = tensor.shape[d + 1];
+    rows.strides[d] = tensor.strides[d + 1];
+  }
+  return rows;
+}
+
+// T of the rows [n, T, ...].
+int64_t tokens_of(const lq_tensor& mixed) {
+  if (mixed.ndim != 3) refuse("mixed", "3 dimensions: sequences, their tokens, a row", std::to_string(mixed.ndim));
+  return mixed.shape[1];
+}
+
+int64_t draft_bytes(const ffi::String& gate, int64_t num_heads, int64_t num_key_heads, int64_t rank, int64_t n,
+                    int64_t tokens) {
+  const lq_geometry geometry = geometry_with(to_gate(gate), num_heads, num_key_heads, rank);
+  int64_t bytes = 0;
+  check(lq_draft_bytes(&geometry, n, narrow(tokens), &bytes));
+  return bytes;
+}
+
+void draft(const PoolRef& pool, Array idx, Array mixed, Array a, Array b, Array A_log, Array dt_bias, Array o,
+           Array scratch, const ffi::Optional<double>& lower_bound) {
+  const lq_tensor indices = to_tensor("idx", *idx);
+  lq_token token = to_token(mixed, a, b, A_log, dt_bias);
+  const int64_t tokens = tokens_of(token.mixed);
+  token.mixed = joined("mixed", token.mixed, tokens);
+  token.a = joined("a", token.a, tokens);
+  token.b = joined("b", token.b, tokens);
+  const lq_tensor output = joined("o", to_tensor("o", *o), tokens);
+  const lq_tensor memory = to_tensor("scratch", *scratch);
+  const lq_step_params params = to_params(lower_bound);
+  check(lq_pool_draft(pool->get(), &indices, narrow(tokens), &token, &params, &memory, &output,
+                      stream_of(pool->device())));
+}
+
+void commit(const PoolRef& pool, Array idx, int64_t tokens, Array scratch, Array accepted, Array q0) {
+  const lq_tensor indices = to_tensor("idx", *idx);
+  const lq_tensor memory = to_tensor("scratch", *scratch);
+  const lq_tensor counts = to_tensor("accepted", *accepted);
+  const lq_tensor start_basis = to_tensor("q0", *q0);
+  check(
+      lq_pool_commit(pool->get(), &indices, narrow(tokens), &memory, &counts, &start_basis, stream_of(pool->device())));
+}
+
 }  // namespace
 }  // namespace leapquant::python
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(step, leapquant::python::step)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(step_inplace, leapquant::python::step_inplace)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(step_flush_inplace, leapquant::python::step_flush_inplace)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(draft_bytes, leapquant::python::draft_bytes)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(draft, leapquant::python::draft)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(commit, leapquant::python::commit)

@@ -4,6 +4,7 @@
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,20 @@ ROOT = Path(__file__).parents[2]
 SERVE_LOOP = ROOT / "examples" / "serve_loop.py"
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_serve_loop(device):
-    make_library(f"torch-{device}")
+@pytest.mark.parametrize("library", ["numpy", "torch-cpu", "torch-cuda"])
+def test_serve_loop(library):
+    arrays, _, device = library.partition("-")
+    make_library(library)
+    need(arrays != "numpy" or find_spec("ml_dtypes"), "ml_dtypes", "LQ_REQUIRE_ML_DTYPES")
     need(SERVE_LOOP.exists(), "examples beside the tests", "LQ_REQUIRE_SOURCES")
-    command = [sys.executable, SERVE_LOOP, "--device", device, "--tokens", "60"]
+    command = [sys.executable, SERVE_LOOP, "--device", device or "cpu", "--arrays", arrays, "--tokens", "60"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert int(re.match(r"(\d+) flushes in 60 tokens", done.stdout).group(1)) > 20
+    lines = done.stdout.splitlines()
+    if device == "cuda":
+        assert lines.pop(0) == "starting from zero states: backend 'cuda' lacks the import of states"
+    flushes, forks = map(int, re.match(r"(\d+) flushes and (\d+) forks in 60 tokens", lines[0]).groups())
+    assert flushes > 20 and forks > 0
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/python.md"])
