@@ -76,8 +76,8 @@ def log_softmax(logits):
 def score(model, text):
     """text: int64 [n, T]. All kinds take turns at every byte, so that none has the machine at a better time."""
     scores = {name: Score(name, model, len(text)) for name in STORES}
-    for now, following in zip(text.T[:-1], text.T[1:], strict=True):
-        rows = {name: each.log_probabilities(now) for name, each in scores.items()}
+    for byte, following in zip(text.T[:-1], text.T[1:], strict=True):
+        rows = {name: each.log_probabilities(byte) for name, each in scores.items()}
         for name, each in scores.items():
             each.add(rows[name], rows[BASE], following)
     return [each.result() for each in scores.values()]

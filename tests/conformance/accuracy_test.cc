@@ -20,16 +20,6 @@ constexpr int64_t kLargestBatch = 2048;
 constexpr int64_t kFamilyBatch = 5;
 #endif
 
-void expect_within_bound(const Context& context, judge::Family family, const Geometry& geometry, int64_t batch) {
-  SCOPED_TRACE(std::string(judge::family_name(family)) + " " + to_string(geometry) + " batch " + std::to_string(batch));
-  const judge::FlushInputs inputs = inputs_of(family, geometry, batch, 11);
-  const judge::CheckpointTensors result = flush_or_die(context, inputs);
-  const judge::Judgement judged = judge::judge_flush(inputs, result.view(), 0);
-  EXPECT_EQ(judged.programs, batch * geometry.num_heads);
-  EXPECT_EQ(judged.over, 0) << "worst ratio " << judged.worst_ratio << ", program " << judged.worst_program;
-  EXPECT_TRUE(judged.finite);
-}
-
 TEST_P(AccuracyTest, EveryHeadCountAndRank) {
   const Context backend = context();
   for (const int32_t heads : kHeadCounts) {

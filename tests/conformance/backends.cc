@@ -9,12 +9,6 @@
 namespace leapquant::conformance {
 namespace {
 
-template <class T>
-std::vector<T> slice(const std::vector<T>& values, int64_t item, int64_t batch) {
-  const auto size = static_cast<int64_t>(values.size()) / batch;
-  return {values.begin() + item * size, values.begin() + (item + 1) * size};
-}
-
 // Copies part `n` of a tensor whose parts have `elements` elements.
 template <class T>
 void copy_part(const std::vector<T>& from, int64_t n, int64_t elements, std::vector<T>& to) {
@@ -106,21 +100,45 @@ judge::FlushInputs inputs_of(judge::Family family, const Geometry& geometry, int
   return std::move(inputs.value());
 }
 
+judge::CheckpointTensors gathered(const judge::CheckpointTensors& tensors, const std::vector<int64_t>& items,
+                                  int64_t batch) {
+  judge::CheckpointTensors result = tensors;
+  const auto take = [&](auto& tensor) { tensor = gathered(tensor, items, batch); };
+  take(result.codes);
+  take(result.s_k);
+  take(result.s_v);
+  take(result.u);
+  take(result.q);
+  return result;
+}
+
+judge::WindowTensors gathered(const judge::WindowTensors& tensors, const std::vector<int64_t>& items, int64_t batch) {
+  judge::WindowTensors result = tensors;
+  const auto take = [&](auto& tensor) { tensor = gathered(tensor, items, batch); };
+  take(result.kbuf);
+  take(result.ubuf);
+  take(result.w);
+  take(result.gbuf);
+  take(result.pcum);
+  take(result.p);
+  return result;
+}
+
 judge::FlushInputs item_of(const judge::FlushInputs& inputs, int64_t item) {
   judge::FlushInputs one = inputs;
   one.batch = 1;
-  one.checkpoint.codes = slice(inputs.checkpoint.codes, item, inputs.batch);
-  one.checkpoint.s_k = slice(inputs.checkpoint.s_k, item, inputs.batch);
-  one.checkpoint.s_v = slice(inputs.checkpoint.s_v, item, inputs.batch);
-  one.checkpoint.u = slice(inputs.checkpoint.u, item, inputs.batch);
-  one.checkpoint.q = slice(inputs.checkpoint.q, item, inputs.batch);
-  one.window.kbuf = slice(inputs.window.kbuf, item, inputs.batch);
-  one.window.ubuf = slice(inputs.window.ubuf, item, inputs.batch);
-  one.window.w = slice(inputs.window.w, item, inputs.batch);
-  one.window.gbuf = slice(inputs.window.gbuf, item, inputs.batch);
-  one.window.pcum = slice(inputs.window.pcum, item, inputs.batch);
-  one.window.p = slice(inputs.window.p, item, inputs.batch);
+  one.checkpoint = gathered(inputs.checkpoint, {item}, inputs.batch);
+  one.window = gathered(inputs.window, {item}, inputs.batch);
   return one;
+}
+
+void expect_within_bound(const Context& context, judge::Family family, const Geometry& geometry, int64_t batch) {
+  SCOPED_TRACE(std::string(judge::family_name(family)) + " " + to_string(geometry) + " batch " + std::to_string(batch));
+  const judge::FlushInputs inputs = inputs_of(family, geometry, batch, 11);
+  const judge::Judgement judged = judge::judge_flush(inputs, flush_or_die(context, inputs).view(), 0);
+  EXPECT_EQ(judged.programs, batch * geometry.num_heads);
+  EXPECT_EQ(judged.over, 0) << "worst ratio " << judged.worst_ratio << ", program " << judged.worst_program;
+  EXPECT_TRUE(judged.finite);
 }
 
 judge::FlushInputs single_heads(const judge::FlushInputs& inputs) {

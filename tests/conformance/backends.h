@@ -99,6 +99,28 @@ Geometry geometry_of(int32_t heads, int32_t rank = 4);
 Geometry gdn_geometry(int32_t heads, int32_t rank = 4, int32_t key_heads = 0);
 judge::FlushInputs inputs_of(judge::Family family, const Geometry& geometry, int64_t batch, uint64_t seed = 7);
 
+// Item `item` of a tensor [batch, ...] behind what `to` holds.
+template <class T>
+void append_item(const std::vector<T>& tensor, int64_t item, int64_t batch, std::vector<T>& to) {
+  const auto size = static_cast<int64_t>(tensor.size()) / batch;
+  to.insert(to.end(), tensor.begin() + item * size, tensor.begin() + (item + 1) * size);
+}
+
+// The given items of tensors [batch, ...], in order.
+template <class T>
+std::vector<T> gathered(const std::vector<T>& tensor, const std::vector<int64_t>& items, int64_t batch) {
+  std::vector<T> result;
+  for (const int64_t item : items) append_item(tensor, item, batch, result);
+  return result;
+}
+
+judge::CheckpointTensors gathered(const judge::CheckpointTensors& tensors, const std::vector<int64_t>& items,
+                                  int64_t batch);
+judge::WindowTensors gathered(const judge::WindowTensors& tensors, const std::vector<int64_t>& items, int64_t batch);
+
+// Flushes a batch of a family and judges it by the strict bound, program by program.
+void expect_within_bound(const Context& context, judge::Family family, const Geometry& geometry, int64_t batch);
+
 // One item of a batch as a batch of its own.
 judge::FlushInputs item_of(const judge::FlushInputs& inputs, int64_t item);
 

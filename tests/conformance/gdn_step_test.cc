@@ -24,15 +24,6 @@ constexpr int64_t kFamilyBatch = 3;
 constexpr int64_t kLargestBatch = 2048;
 #endif
 
-void expect_within_bound(const Context& context, const judge::StepInputs& inputs) {
-  SCOPED_TRACE(to_string(inputs.geometry) + " key heads " + std::to_string(inputs.geometry.num_key_heads) + " batch " +
-               std::to_string(inputs.batch) + " " + judge::gate_function_name(inputs.gate.function));
-  const judge::StepJudgement judged = judge::judge_step(inputs, step_or_die(context, inputs), 0);
-  EXPECT_EQ(judged.programs, inputs.programs());
-  EXPECT_EQ(judged.over, 0) << "program " << judged.worst_program << ", " << judged.elements_over << " elements";
-  EXPECT_TRUE(judged.finite);
-}
-
 judge::StepInputs random_inputs(const Geometry& geometry, int64_t batch, uint64_t seed = 7) {
   return step_inputs_of(judge::StepFamily::kRandom, geometry, batch, GateFunction::kSoftplus, seed);
 }

@@ -21,15 +21,6 @@ constexpr int64_t kFamilyBatch = 1;
 constexpr int64_t kFamilyBatch = 3;
 #endif
 
-void expect_within_bound(const Context& context, judge::Family family, const Geometry& geometry, int64_t batch) {
-  SCOPED_TRACE(std::string(judge::family_name(family)) + " " + to_string(geometry));
-  const judge::FlushInputs inputs = inputs_of(family, geometry, batch, 11);
-  const judge::Judgement judged = judge::judge_flush(inputs, flush_or_die(context, inputs).view(), 0);
-  EXPECT_EQ(judged.programs, batch * geometry.num_heads);
-  EXPECT_EQ(judged.over, 0) << "worst ratio " << judged.worst_ratio << ", program " << judged.worst_program;
-  EXPECT_TRUE(judged.finite);
-}
-
 TEST_P(GdnTest, EveryFamilyAndRankKeepsTheBound) {
   for (const judge::Family family :
        {judge::Family::kStructured, judge::Family::kSecond, judge::Family::kRandom, judge::Family::kPolicy}) {

@@ -83,13 +83,6 @@ lq_window mirrored(Mirrors& mirrors, const judge::WindowTensors& tensors) {
   return result;
 }
 
-size_t tensor_bytes(const lq_tensor& tensor) {
-  if (tensor.dtype == LQ_DTYPE_NONE) return 0;  // of the other gate
-  size_t bytes = tensor.dtype == LQ_INT8 ? 1 : tensor.dtype == LQ_FLOAT16 || tensor.dtype == LQ_BFLOAT16 ? 2 : 4;
-  for (int d = 0; d < tensor.ndim; ++d) bytes *= static_cast<size_t>(tensor.shape[d]);
-  return bytes;
-}
-
 void Mirrors::Free::operator()(void* memory) const noexcept {
   if (on_host(device)) {
     std::free(memory);

@@ -8,12 +8,13 @@
 #include <memory>
 #include <vector>
 
+#include "device/memory.h"
 #include "judge/tensors.h"
 #include "leapquant/leapquant.hpp"
 
 namespace leapquant::conformance {
 
-size_t tensor_bytes(const lq_tensor& tensor);
+using device::tensor_bytes;
 
 // Twins of host tensors on a device.
 class Mirrors {

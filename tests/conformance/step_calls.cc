@@ -10,20 +10,6 @@
 namespace leapquant::conformance {
 namespace {
 
-// Part `from` of a tensor [batch, ...] behind what `to` holds.
-template <class T>
-void append_item(const std::vector<T>& tensor, int64_t item, int64_t batch, std::vector<T>& to) {
-  const auto size = static_cast<int64_t>(tensor.size()) / batch;
-  to.insert(to.end(), tensor.begin() + item * size, tensor.begin() + (item + 1) * size);
-}
-
-template <class T>
-std::vector<T> gathered(const std::vector<T>& tensor, const std::vector<int64_t>& items, int64_t batch) {
-  std::vector<T> result;
-  for (const int64_t item : items) append_item(tensor, item, batch, result);
-  return result;
-}
-
 judge::StepTensors unwritten(const Geometry& geometry, int64_t batch) {
   judge::StepTensors tensors(geometry, batch);
   tensors.for_each([](auto& values) {
@@ -75,17 +61,8 @@ judge::StepInputs gather(const judge::StepInputs& inputs, const std::vector<int6
   const int64_t batch = inputs.batch;
   const auto take = [&](auto& tensor, const auto& from) { tensor = gathered(from, items, batch); };
   result.batch = std::ssize(items);
-  take(result.checkpoint.codes, inputs.checkpoint.codes);
-  take(result.checkpoint.s_k, inputs.checkpoint.s_k);
-  take(result.checkpoint.s_v, inputs.checkpoint.s_v);
-  take(result.checkpoint.u, inputs.checkpoint.u);
-  take(result.checkpoint.q, inputs.checkpoint.q);
-  take(result.window.kbuf, inputs.window.kbuf);
-  take(result.window.ubuf, inputs.window.ubuf);
-  take(result.window.w, inputs.window.w);
-  take(result.window.gbuf, inputs.window.gbuf);
-  take(result.window.pcum, inputs.window.pcum);
-  take(result.window.p, inputs.window.p);
+  result.checkpoint = gathered(inputs.checkpoint, items, batch);
+  result.window = gathered(inputs.window, items, batch);
   take(result.h, inputs.h);
   take(result.token.qx, inputs.token.qx);
   take(result.token.kx, inputs.token.kx);
@@ -123,6 +100,15 @@ judge::StepTensors step_or_die(const Context& context, const judge::StepInputs& 
   StepCall call(context, inputs);
   check(call.run(context));
   return std::move(call.output);
+}
+
+void expect_within_bound(const Context& context, const judge::StepInputs& inputs) {
+  SCOPED_TRACE(to_string(inputs.geometry) + " key heads " + std::to_string(inputs.geometry.num_key_heads) + " batch " +
+               std::to_string(inputs.batch) + " " + judge::gate_function_name(inputs.gate.function));
+  const judge::StepJudgement judged = judge::judge_step(inputs, step_or_die(context, inputs), 0);
+  EXPECT_EQ(judged.programs, inputs.programs());
+  EXPECT_EQ(judged.over, 0) << "program " << judged.worst_program << ", " << judged.elements_over << " elements";
+  EXPECT_TRUE(judged.finite);
 }
 
 std::vector<unsigned char> bytes_of(const judge::StepTensors& tensors) {

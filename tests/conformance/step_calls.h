@@ -15,6 +15,9 @@ namespace leapquant::conformance {
 judge::StepInputs step_inputs_of(judge::StepFamily family, const Geometry& geometry, int64_t batch,
                                  GateFunction gate = GateFunction::kSoftplus, uint64_t seed = 7);
 
+// Steps a batch and judges every element.
+void expect_within_bound(const Context& context, const judge::StepInputs& inputs);
+
 // The items of a batch that stand at `items`, in that order, as a batch of their own. Tokens come along.
 judge::StepInputs gather(const judge::StepInputs& inputs, const std::vector<int64_t>& items);
 

@@ -24,15 +24,6 @@ constexpr int32_t kHeadCounts[] = {1, 4, 8, 12, 16, 24, 32, 48, 64, 96};
 constexpr int64_t kLargestBatch = 2048;
 #endif
 
-void expect_within_bound(const Context& context, const judge::StepInputs& inputs) {
-  SCOPED_TRACE(to_string(inputs.geometry) + " batch " + std::to_string(inputs.batch) + " " +
-               judge::gate_function_name(inputs.gate.function));
-  const judge::StepJudgement judged = judge::judge_step(inputs, step_or_die(context, inputs), 0);
-  EXPECT_EQ(judged.programs, inputs.programs());
-  EXPECT_EQ(judged.over, 0) << "program " << judged.worst_program << ", " << judged.elements_over << " elements";
-  EXPECT_TRUE(judged.finite);
-}
-
 TEST_P(StepTest, EveryHeadCountAndRankIsAccurate) {
   const Context backend = context(2);
   for (const int32_t heads : kHeadCounts) {

@@ -129,8 +129,8 @@ def test_forward_pass_is_the_recorded_one(example):
     text = np.frombuffer((EXAMPLE / "heldout.txt").read_bytes(), np.uint8).reshape(2, -1)
     model = Model(EXAMPLE / "tiny_kda_lm.safetensors", NumpyArrays())
     decoder = Decoder(model, Recorder(model, 2), 2)
-    for now in text[:, :tokens].T:
-        decoder.forward(now)
+    for byte in text[:, :tokens].T:
+        decoder.forward(byte)
 
     recorded = read_safetensors(RECORDED)
     for layer in (1, 3):
