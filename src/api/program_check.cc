@@ -57,6 +57,21 @@ WindowView check_window(Checker& checker, const lq_window& window, const Geometr
   return view;
 }
 
+Status check_entry_counts(const char* name, const char* expectation, Strided<const int32_t> counts, int64_t batch,
+                          const Geometry& geometry, const Device& device) {
+  if (device.type != DeviceType::kCpu) return {};
+  const int32_t most = geometry.window - 1;
+  for (int64_t item = 0; item < batch; ++item) {
+    for (int64_t head = 0; head < geometry.num_heads; ++head) {
+      const int32_t count = *counts.at(item, head);
+      if (count >= 0 && count <= most) continue;
+      return invalid_argument(fmt::format("tensor '{}': {}, got {} at batch {}, head {}", name,
+                                          fmt::format(fmt::runtime(expectation), most), count, item, head));
+    }
+  }
+  return {};
+}
+
 Result<int64_t> batch_of(const lq_tensor& codes) {
   if (codes.dtype == LQ_DTYPE_NONE || codes.ndim < 1 || codes.ndim > LQ_MAX_DIMS) {
     return invalid_argument("tensor 'codes': expected int8 [batch, heads, value_dim, key_dim], got no such tensor");

@@ -26,6 +26,12 @@ WindowView check_window(Checker& checker, const lq_window& window, const Geometr
 // The batch of a functional call.
 Result<int64_t> batch_of(const lq_tensor& codes);
 
+// Numbers of entries [batch, H] are 0 to L - 1; `expectation` is a format that the latter is
+// put into. Only host memory can be
+// looked at: a device's own kernel reports what it meets.
+Status check_entry_counts(const char* name, const char* expectation, Strided<const int32_t> counts, int64_t batch,
+                          const Geometry& geometry, const Device& device);
+
 // Results overlap neither inputs nor one another.
 Status check_results(std::span<const Named> inputs, std::span<const Named> results);
 

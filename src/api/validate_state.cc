@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "api/program_check.h"
 #include "api/validate.h"
 
 namespace leapquant::api {
@@ -36,20 +37,6 @@ Result<DenseStateView> check_states(const Pool& pool, const lq_tensor* state, lq
                         .head_stride = view.strides[1]};
 }
 
-// Only host memory can be looked at: a device's own kernel reports what it meets.
-Status check_first_entries(const StatePlan& plan, const Device& device) {
-  if (device.type != DeviceType::kCpu) return {};
-  for (int64_t n = 0; n < plan.programs(); ++n) {
-    const int64_t item = n / plan.geometry.num_heads;
-    const int64_t head = n % plan.geometry.num_heads;
-    const int32_t first = *plan.first_entry.at(item, head);
-    if (first >= 0 && first < plan.geometry.window) continue;
-    return invalid_argument(fmt::format("tensor 'offset': expected counters from 0 to {}, got {} at batch {}, head {}",
-                                        plan.geometry.window - 1, first, item, head));
-  }
-  return {};
-}
-
 Status add_first_entries(const Pool& pool, const lq_tensor& offset, StatePlan& plan) {
   const Device device = pool.backend().state().device;
   Checker checker(device);
@@ -57,7 +44,8 @@ Status add_first_entries(const Pool& pool, const lq_tensor& offset, StatePlan& p
   LQ_RETURN_IF_ERROR(checker.status());
   LQ_RETURN_IF_ERROR(check_outside_pool(pool, {"offset", view}));
   plan.first_entry = {static_cast<const int32_t*>(view.data), view.strides[0], view.strides[1]};
-  return check_first_entries(plan, device);
+  return check_entry_counts("offset", "expected counters from 0 to {}", plan.first_entry, plan.batch, plan.geometry,
+                            device);
 }
 
 const int32_t* values_of(const TensorView& indices) { return static_cast<const int32_t*>(indices.data); }

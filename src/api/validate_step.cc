@@ -150,20 +150,6 @@ StepTargets check_step_result(Checker& checker, const lq_step_result& result, co
   return targets;
 }
 
-// Only host memory can be looked at: a device's own kernel reports what it meets.
-Status check_entries(const StepPlan& plan, Device device) {
-  if (device.type != DeviceType::kCpu) return {};
-  for (int64_t n = 0; n < plan.programs(); ++n) {
-    const int64_t item = n / plan.geometry.num_heads;
-    const int64_t head = n % plan.geometry.num_heads;
-    const int32_t entries = *plan.entries.at(item, head);
-    if (entries >= 0 && entries < plan.geometry.window) continue;
-    return invalid_argument(fmt::format("tensor 'h': expected 0 to {} occupied entries, got {} at batch {}, head {}",
-                                        plan.geometry.window - 1, entries, item, head));
-  }
-  return {};
-}
-
 bool any_null(const StepRequest& request) {
   return request.checkpoint == nullptr || request.window == nullptr || request.entries == nullptr ||
          request.token == nullptr || request.result == nullptr;
@@ -210,7 +196,8 @@ Result<StepPlan> plan_step(const Backend& backend, const StepRequest& request) {
   LQ_RETURN_IF_ERROR(inputs.status());
   LQ_RETURN_IF_ERROR(results.status());
   LQ_RETURN_IF_ERROR(check_results(inputs.seen(), results.seen()));
-  LQ_RETURN_IF_ERROR(check_entries(plan, device));
+  LQ_RETURN_IF_ERROR(
+      check_entry_counts("h", "expected 0 to {} occupied entries", plan.entries, plan.batch, plan.geometry, device));
   return plan;
 }
 

@@ -48,18 +48,18 @@ class Backend {
     return lacking((std::string("the step of gate ") + gate_name(geometry.gate)).c_str());
   }
 
-  // Runs a validated plan. Allocates nothing.
+  // Each runs a validated plan, and allocates nothing.
   virtual Status flush(const FlushPlan& plan, void* stream) = 0;
-
-  // The same for a step. A backend that lacks it says so, before anything is touched.
-  virtual Status step(const StepPlan& /*plan*/, void* /*stream*/) { return lacking("the step"); }
+  virtual Status step(const StepPlan& plan, void* stream) = 0;
 
   // A flush of windows of any fill (FlushPlan::any_fill).
-  virtual Status flush_now(const FlushPlan& /*plan*/, void* /*stream*/) { return lacking("the flush of any fill"); }
+  virtual Status flush_now(const FlushPlan& plan, void* stream) = 0;
 
   // Slots get the bytes of a new pool's, or those of other slots.
-  virtual Status reset_slots(const SlotPlan& /*plan*/, void* /*stream*/) { return lacking("the reset of slots"); }
-  virtual Status copy_slots(const SlotPlan& /*plan*/, void* /*stream*/) { return lacking("copies of slots"); }
+  virtual Status reset_slots(const SlotPlan& plan, void* stream) = 0;
+  virtual Status copy_slots(const SlotPlan& plan, void* stream) = 0;
+
+  // What follows a backend may lack, and then says so before anything is touched.
 
   // Dense states become checkpoints with an empty window, or are rebuilt from checkpoint and window.
   virtual Status import_state(const StatePlan& /*plan*/, void* /*stream*/) { return lacking("the import of states"); }

@@ -15,13 +15,6 @@ std::vector<Real> checkpoint_decays(const Geometry& geometry, const WindowProgra
   return exponentials<Real>(std::vector<Real>(window.log_decay, window.log_decay + key_dim));
 }
 
-template <class Real>
-Real dot(std::span<const Real> a, std::span<const Real> b) {
-  Real sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-  return sum;
-}
-
 // Column r of a thin matrix whose columns are n long.
 template <class Real>
 std::span<Real> column(std::vector<Real>& thin, int64_t r, int64_t n) {

@@ -12,6 +12,14 @@
 
 namespace leapquant::ref {
 
+// The sum of products, in order.
+template <class Real>
+Real dot(std::span<const Real> a, std::span<const Real> b) {
+  Real sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
 // The exponential of every value.
 template <class Real>
 std::vector<Real> exponentials(std::span<const Real> values);

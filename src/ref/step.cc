@@ -11,13 +11,6 @@ namespace leapquant::ref {
 namespace {
 
 template <class Real>
-Real dot(std::span<const Real> a, std::span<const Real> b) {
-  Real sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-  return sum;
-}
-
-template <class Real>
 bool all_finite(const std::vector<Real>& values) {
   return std::all_of(values.begin(), values.end(), [](Real value) { return std::isfinite(value); });
 }

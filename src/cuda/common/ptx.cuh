@@ -217,8 +217,7 @@ __device__ __forceinline__ float divide_by_127(float x) {
   return fmaf(fmaf(-127.0f, quotient, x), reciprocal, quotient);
 }
 
-// ---- quotients and roots of normal numbers, a rounding at most from the exact ones, without a subroutine
-// ---------------
+// ---- quotients and roots of normal numbers, a rounding at most from the exact ones, without a subroutine ------------
 
 __device__ __forceinline__ float divide(float x, float y) {
   float reciprocal;

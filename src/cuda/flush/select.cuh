@@ -163,9 +163,9 @@ __device__ __noinline__ void scan(const Selection& selection, DueList& due) {
   const uint32_t own_total = mask.total();
   uint32_t before = own_total;
 #pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const uint32_t other = __shfl_up_sync(kFullWarp, before, step);
-    if (lane >= step) before += other;
+  for (uint32_t distance = 1; distance < 32; distance *= 2) {
+    const uint32_t other = __shfl_up_sync(kFullWarp, before, distance);
+    if (lane >= distance) before += other;
   }
   if (lane == 31) due.warp_total[threadIdx.x / 32] = before;
   __syncthreads();
