@@ -12,6 +12,8 @@
 #include "cuda/flush/launch.h"
 #include "cuda/slots/arguments.h"
 #include "cuda/slots/launch.h"
+#include "cuda/state/arguments.h"
+#include "cuda/state/launch.h"
 #include "cuda/step/arguments.h"
 #include "cuda/step/launch.h"
 #include "plan/backend.h"
@@ -143,6 +145,18 @@ class CudaBackend final : public Backend {
     return on_device("step", [&] { return step::launch_step(arguments.value(), as_stream(stream)); });
   }
 
+  Status import_state(const StatePlan& plan, void* stream) override {
+    const Result<state::ImportArguments> arguments = state::import_arguments(plan);
+    LQ_RETURN_IF_ERROR(arguments.status());
+    return on_device("import of states", [&] { return state::launch_import(arguments.value(), as_stream(stream)); });
+  }
+
+  Status export_state(const StatePlan& plan, void* stream) override {
+    const Result<state::StateArguments> arguments = state::export_arguments(plan);
+    LQ_RETURN_IF_ERROR(arguments.status());
+    return on_device("export of states", [&] { return state::launch_export(arguments.value(), as_stream(stream)); });
+  }
+
   Status reset_slots(const SlotPlan& plan, void* stream) override {
     const Result<slots::SlotArguments> arguments = slots::arguments_of(plan);
     LQ_RETURN_IF_ERROR(arguments.status());
@@ -255,6 +269,7 @@ Result<std::unique_ptr<Backend>> create(const BackendOptions& options) {
   LQ_RETURN_IF_CUDA_ERROR(prepare_flush(&kernels), "loading the kernels");
   LQ_RETURN_IF_CUDA_ERROR(step::prepare_step(), "loading the kernels");
   LQ_RETURN_IF_CUDA_ERROR(slots::prepare_slots(), "loading the kernels");
+  LQ_RETURN_IF_CUDA_ERROR(state::prepare_states(), "loading the kernels");
   return std::unique_ptr<Backend>(new CudaBackend(options.device, kernels, target));
 }
 

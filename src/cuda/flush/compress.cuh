@@ -3,6 +3,7 @@
 // Step 3: the residual E, its scales and its codes.
 #pragma once
 
+#include "cuda/common/residual.cuh"
 #include "cuda/flush/iterate.cuh"
 
 namespace leapquant::cuda {
@@ -158,14 +159,10 @@ __device__ __forceinline__ void write_column_parts(SharedStorage<kColumns>& smem
 // s_k' of the thread's column (a place), and whether the state was finite there.
 template <int kColumns>
 __device__ __forceinline__ void finish_columns(SharedStorage<kColumns>& smem, uint32_t column, char* key_scales) {
-  constexpr float kScaleFloor = 1e-12f;
-  constexpr float kLargestFloat = 3.402823466e38f;
   const float sum = (smem.column_part[0][column] + smem.column_part[1][column]) +
                     (smem.column_part[2][column] + smem.column_part[3][column]);
-  if (!(sum <= kLargestFloat)) smem.non_finite = 1;
-  const float mean = sum * (1.0f / kDim);
-  const float root = square_root(mean);
-  const float key_scale = mean <= kScaleFloor * kScaleFloor || root < kScaleFloor ? kScaleFloor : root;  // NaN stays
+  if (!is_finite_sum(sum)) smem.non_finite = 1;
+  const float key_scale = key_scale_of(sum);
   reinterpret_cast<float*>(key_scales)[key_of_place(column)] = key_scale;
   smem.key_inverse[place_by_tile_pairs(column)] = divide(1.0f, key_scale);
 }
@@ -174,7 +171,6 @@ __device__ __forceinline__ void finish_columns(SharedStorage<kColumns>& smem, ui
 template <int kColumns>
 __device__ __forceinline__ void scale_rows(const SharedStorage<kColumns>& smem, const Place& place, char* value_scales,
                                            Residual& e, float (&code_factor)[4]) {
-  constexpr float kScaleFloor = 1e-12f;
   float largest[4] = {};
 #pragma unroll
   for (int j = 0; j < 16; j += 2) {
@@ -197,19 +193,16 @@ __device__ __forceinline__ void scale_rows(const SharedStorage<kColumns>& smem, 
   }
   const float low = place.t % 2 == 0 ? largest[0] : largest[1];
   const float high = place.t % 2 == 0 ? largest[2] : largest[3];
-  const float value_scale = fmaxf(place.t < 2 ? low : high, kScaleFloor);
+  const float value_scale = value_scale_of(place.t < 2 ? low : high);
   reinterpret_cast<float*>(value_scales)[place.accumulator_row(place.t)] = value_scale;
-  const float own_factor = divide(127.0f, value_scale);
+  const float own_factor = code_factor_of(value_scale);
 #pragma unroll
   for (int row = 0; row < 4; ++row) code_factor[row] = __shfl_sync(kFullWarp, own_factor, row, 4);
 }
 
-// codes' = round(127 E / (s_k' s_v')). Adding 1.5 * 2^23 rounds half to even and leaves the code in the low byte. The
-// lane's places of half a row are 16 consecutive keys. In a state that is not finite, values are NaN (low byte -1) or
-// have a factor of zero: codes stay in range.
+// codes' = round(127 E / (s_k' s_v')). The lane's places of half a row are 16 consecutive keys.
 __device__ __forceinline__ void store_codes(const Residual& e, const Place& place, const float (&code_factor)[4],
                                             char* codes) {
-  constexpr float kRounder = 12582912.0f;
 #pragma unroll
   for (int row = 0; row < 4; ++row) {
 #pragma unroll
@@ -219,9 +212,8 @@ __device__ __forceinline__ void store_codes(const Residual& e, const Place& plac
       for (int i = 0; i < 4; ++i) {
         const int j = 8 * half + 2 * i;
         const float* const first = &e[row / 2][4 * j + 2 * (row % 2)];
-        const auto code = [&](float value) { return __float_as_uint(fmaf(value, code_factor[row], kRounder)); };
-        word[i] = __byte_perm(__byte_perm(code(first[0]), code(first[1]), 0x0040),
-                              __byte_perm(code(first[4]), code(first[5]), 0x0040), 0x5410);
+        const auto code = [&](float value) { return code_of(value, code_factor[row]); };
+        word[i] = pack_codes(code(first[0]), code(first[1]), code(first[4]), code(first[5]));
       }
       *reinterpret_cast<uint4*>(codes + place.accumulator_row(row) * kDim + 64 * half + 16 * place.t) =
           make_uint4(word[0], word[1], word[2], word[3]);

@@ -21,8 +21,12 @@ struct Part {
 
 enum PartName { kRegion, kWindowKey, kWindowUpdate, kWindowWeight, kWindowGate, kDecay, kPartCount };
 
+struct Parts {
+  Part of[kPartCount];
+};
+
 struct SlotArguments {
-  Part part[kPartCount];
+  Parts parts;
   ProgramBytes fill_count;
   const int32_t* source_index;  // [count]; null: reset
   const int32_t* target_index;  // [count]

@@ -3,30 +3,12 @@
 // Whole slots: a block resets or copies one program, about 32 KiB. Counters: a thread each.
 #pragma once
 
-#include "cuda/slots/config.h"
+#include "cuda/slots/part.cuh"
 
 namespace leapquant::cuda::slots {
 
-__device__ __forceinline__ char* at(const ProgramBytes& tensor, int32_t slot, uint32_t head) {
-  return tensor.base + int64_t{slot} * tensor.item_stride + int64_t{head} * tensor.head_stride;
-}
-
-__device__ __forceinline__ bool names_slot(int32_t slot, int64_t num_slots) { return slot > 0 && slot < num_slots; }
-
 __device__ __forceinline__ void record_beyond(const SlotArguments& arguments, int32_t slot, uint32_t position) {
   if (threadIdx.x == 0 && slot >= arguments.num_slots) atomicMin(arguments.index_error, static_cast<int>(position));
-}
-
-template <class Word>
-__device__ __forceinline__ Word& word(char* bytes, int offset) {
-  return *reinterpret_cast<Word*>(bytes + offset);
-}
-
-// Calls `use` with the offset of each whole word between `first` and `end`, shared out among the block's threads.
-template <class Word, class Use>
-__device__ __forceinline__ void for_each_word(int first, int end, Use use) {
-  constexpr int kBytes = sizeof(Word);
-  for (int n = first + kBytes * threadIdx.x; n + kBytes <= end; n += kBytes * kThreads) use(n);
 }
 
 __global__ void __launch_bounds__(kThreads) reset_kernel(const __grid_constant__ SlotArguments arguments) {
@@ -36,15 +18,8 @@ __global__ void __launch_bounds__(kThreads) reset_kernel(const __grid_constant__
   record_beyond(arguments, slot, position);
   if (!names_slot(slot, arguments.num_slots)) return;
 #pragma unroll
-  for (int i = 0; i < kPartCount; ++i) {
-    const Part& part = arguments.part[i];
-    const uint4 fresh = make_uint4(part.fresh, part.fresh, part.fresh, part.fresh);
-    char* const target = at(part.tensor, slot, head);
-    for_each_word<uint4>(0, part.bytes, [&](int offset) { word<uint4>(target, offset) = fresh; });
-    for_each_word<uint32_t>(part.bytes / 16 * 16, part.bytes,
-                            [&](int offset) { word<uint32_t>(target, offset) = part.fresh; });
-  }
-  if (threadIdx.x == 0) *reinterpret_cast<int32_t*>(at(arguments.fill_count, slot, head)) = 0;
+  for (int i = 0; i < kPartCount; ++i) reset_part(arguments.parts.of[i], slot, head);
+  if (threadIdx.x == 0) *reinterpret_cast<int32_t*>(tensor_at(arguments.fill_count, slot, head)) = 0;
 }
 
 __global__ void __launch_bounds__(kThreads) copy_kernel(const __grid_constant__ SlotArguments arguments) {
@@ -57,16 +32,16 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const __grid_constant__ 
   if (!names_slot(source, arguments.num_slots) || !names_slot(target, arguments.num_slots)) return;
 #pragma unroll
   for (int i = 0; i < kPartCount; ++i) {
-    const Part& part = arguments.part[i];
-    char* const from = at(part.tensor, source, head);
-    char* const to = at(part.tensor, target, head);
+    const Part& part = arguments.parts.of[i];
+    char* const from = tensor_at(part.tensor, source, head);
+    char* const to = tensor_at(part.tensor, target, head);
     for_each_word<uint4>(0, part.bytes, [&](int offset) { word<uint4>(to, offset) = word<uint4>(from, offset); });
     for_each_word<uint32_t>(part.bytes / 16 * 16, part.bytes,
                             [&](int offset) { word<uint32_t>(to, offset) = word<uint32_t>(from, offset); });
   }
   if (threadIdx.x == 0) {
-    *reinterpret_cast<int32_t*>(at(arguments.fill_count, target, head)) =
-        *reinterpret_cast<const int32_t*>(at(arguments.fill_count, source, head));
+    *reinterpret_cast<int32_t*>(tensor_at(arguments.fill_count, target, head)) =
+        *reinterpret_cast<const int32_t*>(tensor_at(arguments.fill_count, source, head));
   }
 }
 
@@ -79,11 +54,11 @@ __global__ void __launch_bounds__(kThreads) counter_kernel(const __grid_constant
   const uint32_t head = program - position * arguments.heads;
   const int32_t slot = arguments.slot_index[position];
   if (!names_slot(slot, arguments.num_slots)) return;
-  auto* const count = reinterpret_cast<int32_t*>(at(arguments.fill_count, slot, head));
+  auto* const count = reinterpret_cast<int32_t*>(tensor_at(arguments.fill_count, slot, head));
   if constexpr (kRule == CounterRule::kMarkDue) {
     if (*count > 0 && *count < kEntries) *count = kEntries;
   } else if (*count == kEntries) {
-    const auto* const weight = reinterpret_cast<const float*>(at(arguments.window_weight, slot, head));
+    const auto* const weight = reinterpret_cast<const float*>(tensor_at(arguments.window_weight, slot, head));
     if (kRule == CounterRule::kEmpty || weight[kEntries - 1] == 0.0f) *count = 0;
   }
 }
