@@ -262,8 +262,7 @@ typedef struct lq_step_result {
  * such a program are NaN.
  *
  * Checkpoint and window are strided as in lq_flush. B is taken from `codes` and is at least 1. Non-finite inputs of a
- * program make that program's results non-finite, and no other. Allocates and synchronises as lq_step_inplace does. A
- * backend without the step, or without it for the gate, refuses it (LQ_UNSUPPORTED), by name.
+ * program make that program's results non-finite, and no other. Allocates and synchronises as lq_step_inplace does.
  */
 LQ_API lq_status lq_step(lq_context* context, const lq_geometry* geometry, const lq_checkpoint* checkpoint,
                          const lq_window* window, const lq_tensor* h, const lq_token* token,

@@ -79,7 +79,6 @@ Result<DraftPlan> plan_draft(const Pool& pool, const InplaceStepRequest& request
 }
 
 Result<CommitPlan> plan_commit(const Pool& pool, const CommitRequest& request) {
-  LQ_RETURN_IF_ERROR(pool.backend().supports_step(pool.geometry()));
   LQ_RETURN_IF_ERROR(check_tokens(request.tokens));
   const Result<FlushPlan> flush = plan_flush_inplace(pool, request.idx, request.start_basis);
   if (!flush.ok()) return flush.status();

@@ -169,7 +169,6 @@ Result<StepPlan> plan_step(const Backend& backend, const StepRequest& request) {
   const Result<Geometry> geometry = to_geometry(request.geometry);
   if (!geometry.ok()) return geometry.status();
   LQ_RETURN_IF_ERROR(backend.supports(geometry.value()));
-  LQ_RETURN_IF_ERROR(backend.supports_step(geometry.value()));
   if (any_null(request)) {
     return invalid_argument("step: expected checkpoint, window, h, token and result, got NULL for one of them");
   }
@@ -203,7 +202,6 @@ Result<StepPlan> plan_step(const Backend& backend, const StepRequest& request) {
 
 Result<StepPlan> plan_slot_steps(const Pool& pool, const InplaceStepRequest& request, int32_t tokens,
                                  const Named* scratch) {
-  LQ_RETURN_IF_ERROR(pool.backend().supports_step(pool.geometry()));
   const Result<TensorView> indices = to_indices(pool, request.idx);
   if (!indices.ok()) return indices.status();
   if (request.token == nullptr || request.output == nullptr) {

@@ -42,11 +42,6 @@ class Backend {
 
   virtual const BackendState& state() const = 0;
   virtual Status supports(const Geometry& geometry) const = 0;
-  // Whether the step, drafts and commits take a geometry that `supports` takes: the gate of more than one kernel.
-  virtual Status supports_step(const Geometry& geometry) const {
-    if (geometry.gate == Gate::kKda) return {};
-    return lacking((std::string("the step of gate ") + gate_name(geometry.gate)).c_str());
-  }
 
   // Each runs a validated plan, and allocates nothing.
   virtual Status flush(const FlushPlan& plan, void* stream) = 0;

@@ -19,7 +19,6 @@ class HostBackend : public Backend {
   Status copy_to_host(void* host, const void* device, size_t bytes, void* stream) override;
   Status copy_from_host(void* device, const void* host, size_t bytes, void* stream) override;
 
-  Status supports_step(const Geometry& /*geometry*/) const override { return {}; }
   Status flush_now(const FlushPlan& plan, void* stream) override { return flush(plan, stream); }
   Status reset_slots(const SlotPlan& plan, void* stream) override;
   Status copy_slots(const SlotPlan& plan, void* stream) override;

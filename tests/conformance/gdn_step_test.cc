@@ -373,27 +373,7 @@ TEST_P(GdnStepTest, WrongTensorsAreRefusedByName) {
   }
 }
 
-LQ_FOR_HOST_BACKENDS(GdnStepTest);
-
-// A backend whose step lacks the gate says so by its name, and touches nothing.
-using GdnStepSupportTest = BackendTest;
-
-TEST_P(GdnStepSupportTest, ABackendStepsOrRefusesByName) {
-  const Context backend = context();
-  StepCall call(backend, random_inputs(gdn_geometry(2), 1));
-  const auto before = bytes_of(call.output);
-  const lq_status status = call.run(backend);
-  if (status == LQ_OK) {
-    EXPECT_NE(bytes_of(call.output), before);
-    return;
-  }
-  EXPECT_FALSE(GetParam().on_host());
-  EXPECT_EQ(status, LQ_UNSUPPORTED);
-  EXPECT_NE(std::string(lq_last_error()).find("gdn"), std::string::npos) << lq_last_error();
-  EXPECT_EQ(bytes_of(call.output), before);
-}
-
-LQ_FOR_ALL_BACKENDS(GdnStepSupportTest);
+LQ_FOR_ALL_BACKENDS(GdnStepTest);
 
 }  // namespace
 }  // namespace leapquant::conformance

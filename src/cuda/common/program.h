@@ -11,6 +11,10 @@ namespace leapquant::cuda {
 inline constexpr int kDim = 128;  // V and K
 inline constexpr int kEntries = 16;
 
+// What decays the state between tokens. KDA: gates and one decay for every key channel, the latter as a logarithm. GDN:
+// one decay for the whole head, which window weights have taken already.
+enum class Decay { kByChannel, kByHead };
+
 // A tensor of [items, heads] programs; strides in bytes.
 struct ProgramBytes {
   char* base;

@@ -13,10 +13,6 @@ inline constexpr int kWarps = 4;  // one program per group of four warps, the un
 inline constexpr int kThreads = 32 * kWarps;
 static_assert(kThreads == kDim, "a thread owns one row of every thin matrix");
 
-// What decays the state between tokens. KDA: gates and one decay for every key channel, the latter as a logarithm. GDN:
-// one decay for the whole head; window weights have decayed already.
-enum class Decay { kByChannel, kByHead };
-
 // Thin matrices have 4 or 8 columns, of which the rank uses the first. `kColumns` selects the variant.
 //
 // Blocks that share a multiprocessor, which bounds the registers of a thread. Shared memory, at least 227 KiB on sm_90

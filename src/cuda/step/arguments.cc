@@ -14,6 +14,8 @@ static_assert(static_cast<int>(Trouble::kNonFinite) == static_cast<int>(ErrorKin
 static_assert(static_cast<int>(Trouble::kUnflushed) == static_cast<int>(ErrorKind::kUnflushed));
 static_assert(static_cast<int>(Trouble::kCounter) == static_cast<int>(ErrorKind::kCounter));
 
+bool by_head(const StepPlan& plan) { return plan.geometry.gate == Gate::kGdn; }
+
 void set_state(const StepPlan& plan, StepArguments& arguments) {
   ProgramBytes* const tensor = arguments.tensor;
   tensor[kCodes] = in_bytes(plan.checkpoint.codes);
@@ -25,7 +27,7 @@ void set_state(const StepPlan& plan, StepArguments& arguments) {
   tensor[kWindowUpdate] = in_bytes(plan.window.window_update);
   tensor[kWindowWeight] = in_bytes(plan.window.window_weight);
   tensor[kWindowGate] = in_bytes(plan.window.window_gate);
-  tensor[kLogDecay] = in_bytes(plan.window.log_decay);
+  tensor[kCheckpointDecay] = by_head(plan) ? in_bytes(plan.window.decay) : in_bytes(plan.window.log_decay);
   constexpr int64_t kHalfBytes = sizeof(Half);
   arguments.factor_row = {plan.checkpoint.key_factor_row * kHalfBytes, plan.checkpoint.value_factor_row * kHalfBytes};
 }
@@ -40,7 +42,7 @@ void set_targets(const StepPlan& plan, StepArguments& arguments) {
     tensor[kTargetUpdate] = tensor[kWindowUpdate];
     tensor[kTargetWeight] = tensor[kWindowWeight];
     tensor[kTargetGate] = tensor[kWindowGate];
-    tensor[kTargetLogDecay] = tensor[kLogDecay];
+    tensor[kTargetCheckpointDecay] = tensor[kCheckpointDecay];
     return;
   }
   tensor[kFillCount] = in_bytes(plan.entries);
@@ -48,7 +50,7 @@ void set_targets(const StepPlan& plan, StepArguments& arguments) {
   tensor[kTargetUpdate] = in_bytes(plan.target.update);
   tensor[kTargetWeight] = in_bytes(plan.target.weight);
   tensor[kTargetGate] = in_bytes(plan.target.gate);
-  tensor[kTargetLogDecay] = in_bytes(plan.target.log_decay);
+  tensor[kTargetCheckpointDecay] = by_head(plan) ? in_bytes(plan.target.decay) : in_bytes(plan.target.log_decay);
 }
 
 void set_token(const TokenView& token, StepArguments& arguments) {
@@ -68,7 +70,8 @@ Status check_state_alignment(const StepPlan& plan, const StepArguments& argument
   constexpr const char* kNames[] = {"codes", "s_k", "s_v", "u", "q", "kbuf", "ubuf", "w", "gbuf", "pcum"};
   const ProgramCounts counts{plan.in_place ? plan.pool.num_slots : plan.batch, plan.geometry.num_heads};
   const bool several_rows = plan.geometry.rank > 1;
-  for (int i = kCodes; i <= kLogDecay; ++i) {
+  for (int i = kCodes; i <= kCheckpointDecay; ++i) {
+    if (i == kCheckpointDecay && arguments.decay == Decay::kByHead) continue;  // a number a program
     int64_t row = 0;
     if (several_rows && i == kKeyFactor) row = arguments.factor_row.key;
     if (several_rows && i == kValueFactor) row = arguments.factor_row.value;
@@ -88,7 +91,9 @@ Result<StepArguments> arguments_of(const StepPlan& plan) {
                           .first_error_position = plan.in_place ? plan.pool.errors->first_position : nullptr,
                           .programs = static_cast<uint32_t>(plan.programs()),
                           .heads = static_cast<uint32_t>(plan.geometry.num_heads),
+                          .group_size = static_cast<uint32_t>(plan.token.group_size),
                           .rank = static_cast<uint32_t>(plan.geometry.rank),
+                          .decay = by_head(plan) ? Decay::kByHead : Decay::kByChannel,
                           .gate = static_cast<GateKind>(plan.gate.function),
                           .lower_bound = plan.gate.lower_bound,
                           .code_exponents = kCodeExponents};

@@ -23,7 +23,7 @@ inline constexpr int kBlocksPerMultiprocessor = 6;
 // 0x43 four times: see codes_to_bfloats().
 inline constexpr uint32_t kCodeExponents = 0x43434343u;
 
-// How the log-gate of a key channel comes about: the values of GateFunction.
+// How a log-gate comes about: the values of GateFunction.
 enum class GateKind : int32_t { kSoftplus = 0, kBounded = 1, kGiven = 2 };
 
 // The numbers of ErrorWord's kinds.
@@ -39,14 +39,14 @@ enum Tensor {
   kWindowKey,
   kWindowUpdate,
   kWindowWeight,
-  kWindowGate,
-  kLogDecay,
-  kFillCount,  // occupied entries; in place the counters
-  kTargetKey,  // rows of the new entry; in place those of the window
+  kWindowGate,       // none with a decay by head
+  kCheckpointDecay,  // its logarithm with a decay by channel
+  kFillCount,        // occupied entries; in place the counters
+  kTargetKey,        // rows of the new entry; in place those of the window
   kTargetUpdate,
   kTargetWeight,
   kTargetGate,
-  kTargetLogDecay,
+  kTargetCheckpointDecay,
   kOutput,
   kQueryInput,
   kKeyInput,
@@ -67,7 +67,9 @@ struct StepArguments {
   int32_t* first_error_position;  // of ErrorWord, in place
   uint32_t programs;              // batch x heads
   uint32_t heads;
+  uint32_t group_size;  // heads that share a query and a key; 1 with a decay by channel
   uint32_t rank;
+  Decay decay;
   GateKind gate;
   float lower_bound;
   uint32_t code_exponents;  // kCodeExponents: as an argument it does not become an immediate operand

@@ -49,10 +49,21 @@ __device__ __forceinline__ void write_dots(SharedStorage& smem, const Place& pla
   if (lane % kLanes == 0) reinterpret_cast<float*>(&smem.dot_part[place.warp][first])[lane / kLanes] = sum;
 }
 
+// The sides as old factors meet them.
+__device__ __forceinline__ PairSides factor_sides(const Place& place, const PairSides& side,
+                                                  const Gate<Decay::kByChannel>& gate) {
+  return {side, pair_of_lanes(place, gate.state_decay)};
+}
+__device__ __forceinline__ PairSides factor_sides(const Place& /*place*/, const PairSides& side,
+                                                  const Gate<Decay::kByHead>& /*gate*/) {
+  return side;
+}
+
 // Beyond the rank rows hold anything, and so do their dot products, which nobody reads.
+template <Decay kDecay>
 __device__ __forceinline__ void add_factors(SharedStorage& smem, const Place& place, const PairSides& side,
-                                            float2 state_decay, uint32_t rank) {
-  const PairSides decayed(side, state_decay);
+                                            const Gate<kDecay>& gate, uint32_t rank) {
+  const PairSides decayed = factor_sides(place, side, gate);
 #pragma unroll 1
   for (uint32_t pass = 0; pass < rank; pass += kPassFactors) {
     const uint32_t first = pass + kOwnFactors * place.half;
@@ -65,38 +76,75 @@ __device__ __forceinline__ void add_factors(SharedStorage& smem, const Place& pl
   }
 }
 
-// From the newest entry on, the decay of each a product of the gates after it. An entry that is not live is not looked
-// at, its gate aside.
-__device__ __forceinline__ void add_entries(SharedStorage& smem, const Place& place, const PairSides& side,
-                                            float2 decay, uint32_t entries, uint32_t live) {
-  constexpr uint32_t kHalfOnes = 0x3C003C00u;
-#pragma unroll 1
-  for (uint32_t pass = 0; pass < entries; pass += kPassEntries) {
-    const uint32_t first = pass + kOwnEntries * place.half;
+// What the decays since they were appended make of a pass's entries.
+template <Decay kDecay>
+class EntryDecays;
+
+// By channel each is a product of the gates after the entry's: those within the half, and that at its beginning.
+template <>
+class EntryDecays<Decay::kByChannel> {
+ public:
+  __device__ __forceinline__ EntryDecays(const Place& place, const Gate<Decay::kByChannel>& gate)
+      : decay_(pair_of_lanes(place, gate.decay)) {}
+
+  __device__ __forceinline__ void enter_pass(const SharedStorage& smem, const Place& place, uint32_t first,
+                                             uint32_t entries) {
+    constexpr uint32_t kHalfOnes = 0x3C003C00u;
     const char* const gates = place.pairs_from(smem.window_gate, first, entries);
-    const char* const keys = place.pairs_from(smem.window_key, first, entries);
-    const uint32_t own_live = live >> first;
-    // Decays within the half, then that at its beginning.
-    float2 inner[kOwnEntries];
     float2 product = make_float2(1.0f, 1.0f);
 #pragma unroll
     for (uint32_t i = 0; i < kOwnEntries; ++i) {
       const uint32_t seen = pair_behind(gates, i);
       const float2 gate = unpack_half(first + i < entries ? seen : kHalfOnes);
-      inner[i] = product;
+      inner_[i] = product;
       product = make_float2(product.x * gate.x, product.y * gate.y);
     }
     const float2 other =
         make_float2(__shfl_xor_sync(kFullWarp, product.x, 16), __shfl_xor_sync(kFullWarp, product.y, 16));
-    const float2 begin = place.half == 0 ? decay : make_float2(decay.x * other.x, decay.y * other.y);
-    const PairSides decayed(side, begin);
-    decay = make_float2(decay.x * (product.x * other.x), decay.y * (product.y * other.y));
+    begin_ = place.half == 0 ? decay_ : make_float2(decay_.x * other.x, decay_.y * other.y);
+    decay_ = make_float2(decay_.x * (product.x * other.x), decay_.y * (product.y * other.y));
+  }
+  __device__ __forceinline__ PairSides of(const PairSides& side) const { return {side, begin_}; }
+  __device__ __forceinline__ float2 of(float2 key, uint32_t i) const {
+    return make_float2(key.x * inner_[i].x, key.y * inner_[i].y);
+  }
+
+ private:
+  float2 decay_;  // of the pass's newest entry
+  float2 begin_;
+  float2 inner_[kOwnEntries];
+};
+
+// By head, weights have taken them.
+template <>
+class EntryDecays<Decay::kByHead> {
+ public:
+  __device__ __forceinline__ EntryDecays(const Place& /*place*/, const Gate<Decay::kByHead>& /*gate*/) {}
+
+  __device__ __forceinline__ void enter_pass(const SharedStorage& /*smem*/, const Place& /*place*/, uint32_t /*first*/,
+                                             uint32_t /*entries*/) {}
+  __device__ __forceinline__ const PairSides& of(const PairSides& side) const { return side; }
+  __device__ __forceinline__ float2 of(float2 key, uint32_t /*i*/) const { return key; }
+};
+
+// From the newest entry on. An entry that is not live is not looked at, its gate aside.
+template <Decay kDecay>
+__device__ __forceinline__ void add_entries(SharedStorage& smem, const Place& place, const PairSides& side,
+                                            const Gate<kDecay>& gate, uint32_t entries, uint32_t live) {
+  EntryDecays<kDecay> decays(place, gate);
+#pragma unroll 1
+  for (uint32_t pass = 0; pass < entries; pass += kPassEntries) {
+    const uint32_t first = pass + kOwnEntries * place.half;
+    const char* const keys = place.pairs_from(smem.window_key, first, entries);
+    const uint32_t own_live = live >> first;
+    decays.enter_pass(smem, place, first, entries);
+    const PairSides decayed = decays.of(side);
     float value[kSides * kOwnEntries];
 #pragma unroll
     for (uint32_t i = 0; i < kOwnEntries; ++i) {
       const uint32_t seen = pair_behind(keys, i);
       const float2 key = unpack_bfloat((own_live & 1u << i) != 0 ? seen : 0);
-      dot_pair(make_float2(key.x * inner[i].x, key.y * inner[i].y), decayed, value + kSides * i);
+      dot_pair(decays.of(key, i), decayed, value + kSides * i);
     }
     write_dots(smem, place, first, value);
   }
@@ -108,19 +156,22 @@ __device__ __forceinline__ void add_key_query(SharedStorage& smem, const Place& 
   if (place.lane == 0) smem.dot_part[place.warp][kKeyQueryDot] = make_float2(sum, 0.0f);
 }
 
-// The weight of the entry whose age is the lane, and which of them are live: bit 0 is the newest.
+// By what the dot product whose number is the lane counts, and which entries are live: bit 0 is the newest.
 struct Weights {
   float own;
   uint32_t live;
 
-  __device__ __forceinline__ Weights(const SharedStorage& smem, const Place& place, uint32_t entries) {
+  template <Decay kDecay>
+  __device__ __forceinline__ Weights(const SharedStorage& smem, const Place& place, const Gate<kDecay>& gate,
+                                     uint32_t entries) {
     const bool occupied = place.lane < entries;
-    own = occupied ? smem.window_weight[place.warp][entries - 1 - place.lane] : 1.0f;
+    const float of_other = place.lane < kKeyQueryDot ? gate.of_checkpoint() : 1.0f;
+    own = occupied ? smem.window_weight[place.warp][entries - 1 - place.lane] * gate.of_window() : of_other;
     live = __ballot_sync(kFullWarp, occupied && own != 0.0f);
   }
 };
 
-// Adds the warps' parts up, each warp for itself; entries count by their weights. Those that are not there get zeros.
+// Adds the warps' parts up, each warp for itself. Entries and factors that are not there get zeros.
 __device__ __forceinline__ void finish_dots(SharedStorage& smem, const Place& place, const Weights& weights,
                                             uint32_t rank) {
   const uint32_t n = place.lane;

@@ -22,8 +22,10 @@ struct PairProducts {
 __device__ __forceinline__ float of_both_halves(float value) { return value + __shfl_xor_sync(kFullWarp, value, 16); }
 
 // S kn and S qn of the thread's value channel; `scale` is its own.
-__device__ __forceinline__ float2 state_products(const SharedStorage& smem, const Place& place, float scale,
-                                                 uint32_t live, uint32_t entries, uint32_t rank) {
+template <Decay kDecay>
+__device__ __forceinline__ float2 state_products(const SharedStorage& smem, const Place& place,
+                                                 const Gate<kDecay>& gate, float scale, uint32_t live, uint32_t entries,
+                                                 uint32_t rank) {
   const float2* const dot = smem.dot[place.warp];
   PairProducts sum = {};
 #pragma unroll 1
@@ -48,18 +50,27 @@ __device__ __forceinline__ float2 state_products(const SharedStorage& smem, cons
   }
   const float2 key = make_float2(of_both_halves(sum.key.x), of_both_halves(sum.key.y));
   const float2 query = make_float2(of_both_halves(sum.query.x), of_both_halves(sum.query.y));
-  return make_float2(fmaf(smem.product[0][place.value_channel], scale, place.half == 0 ? key.x : key.y),
-                     fmaf(smem.product[1][place.value_channel], scale, place.half == 0 ? query.x : query.y));
+  const float key_product = smem.product[0][place.value_channel] * gate.of_checkpoint();
+  const float query_product = smem.product[1][place.value_channel] * gate.of_checkpoint();
+  return make_float2(fmaf(key_product, scale, place.half == 0 ? key.x : key.y),
+                     fmaf(query_product, scale, place.half == 0 ? query.x : query.y));
 }
 
 __device__ __forceinline__ uint16_t bfloat_bits(float x) { return __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
 
 // The new entry's rows: in place, row `row` of the window's.
-__device__ __forceinline__ void write_key_rows(const SharedStorage& smem, uint32_t thread, uint32_t row,
-                                               const Sides& side, const Gate& gate) {
+__device__ __forceinline__ void write_key_row(const SharedStorage& smem, uint32_t thread, uint32_t row,
+                                              const Sides& side) {
   tensor_of<uint16_t>(smem, kTargetKey)[row * kDim + thread] = bfloat_bits(side.key);
+}
+__device__ __forceinline__ void write_decays(const SharedStorage& smem, uint32_t thread, uint32_t row,
+                                             const Gate<Decay::kByChannel>& gate) {
   tensor_of<uint16_t>(smem, kTargetGate)[row * kDim + thread] = saturate_to_half(gate.decay);
-  tensor_of<float>(smem, kTargetLogDecay)[thread] = gate.log_decay;
+  tensor_of<float>(smem, kTargetCheckpointDecay)[thread] = gate.log_decay;
+}
+__device__ __forceinline__ void write_decays(const SharedStorage& smem, uint32_t thread, uint32_t /*row*/,
+                                             const Gate<Decay::kByHead>& gate) {
+  if (thread == 0) *tensor_of<float>(smem, kTargetCheckpointDecay) = gate.of_checkpoint();
 }
 __device__ __forceinline__ void write_value_rows(const SharedStorage& smem, uint32_t channel, uint32_t row,
                                                  float update, float output) {
@@ -67,15 +78,17 @@ __device__ __forceinline__ void write_value_rows(const SharedStorage& smem, uint
   tensor_of<uint16_t>(smem, kOutput)[channel] = bfloat_bits(output);
 }
 
-__device__ __forceinline__ void write_weight(const SharedStorage& smem, uint32_t thread, uint32_t entries,
-                                             bool in_place) {
-  float* const weight = tensor_of<float>(smem, kTargetWeight);
-  if (!in_place) {
-    if (thread < kEntries) weight[thread] = thread == entries ? 1.0f : smem.window_weight[0][thread];
-  } else if (thread == 0) {
-    weight[entries] = 1.0f;
-    *tensor_of<int32_t>(smem, kFillCount) = static_cast<int32_t>(entries + 1);
+// The weights that change, in the functional form all of them; in place the counter.
+template <Decay kDecay>
+__device__ __forceinline__ void write_weights(const SharedStorage& smem, uint32_t thread, const Gate<kDecay>& gate,
+                                              uint32_t entries, bool in_place) {
+  const bool changes = kDecay == Decay::kByHead ? thread <= entries : thread == entries;
+  if (thread < kEntries && (changes || !in_place)) {
+    const float weight = smem.window_weight[0][thread];
+    const float decayed = thread < entries ? weight * gate.of_window() : weight;
+    tensor_of<float>(smem, kTargetWeight)[thread] = thread == entries ? 1.0f : decayed;
   }
+  if (in_place && thread == 0) *tensor_of<int32_t>(smem, kFillCount) = static_cast<int32_t>(entries + 1);
 }
 
 }  // namespace leapquant::cuda::step

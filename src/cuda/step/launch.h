@@ -7,7 +7,7 @@
 
 namespace leapquant::cuda::step {
 
-// Loads the kernel on the current device, so that a later launch loads, allocates and synchronises nothing.
+// Loads the kernels on the current device, so that a later launch loads, allocates and synchronises nothing.
 cudaError_t prepare_step();
 
 // Enqueues one launch on the current device.

@@ -20,7 +20,7 @@ struct Token {
   float gate_bias;      // then the log-gate
   float log_rate;
 
-  __device__ __forceinline__ Token(const SharedStorage& smem, GateKind kind, const Place& place)
+  __device__ __forceinline__ Token(const SharedStorage& smem, GateKind kind, const Place& place, uint32_t gate_channel)
       : query(__ldg(tensor_of<uint16_t>(smem, kQueryInput) + place.thread)),
         key(__ldg(tensor_of<uint16_t>(smem, kKeyInput) + place.thread)),
         value(__ldg(tensor_of<uint16_t>(smem, kValueInput) + place.value_channel)),
@@ -28,9 +28,9 @@ struct Token {
         gate_input(0),
         log_rate(0.0f) {
     const bool given = kind == GateKind::kGiven;
-    gate_bias = __ldg(tensor_of<float>(smem, given ? kLogGate : kGateBias) + place.thread);
+    gate_bias = __ldg(tensor_of<float>(smem, given ? kLogGate : kGateBias) + gate_channel);
     if (given) return;
-    gate_input = __ldg(tensor_of<uint16_t>(smem, kGateInput) + place.thread);
+    gate_input = __ldg(tensor_of<uint16_t>(smem, kGateInput) + gate_channel);
     log_rate = __ldg(tensor_of<float>(smem, kLogRate));
   }
 };
@@ -50,16 +50,16 @@ struct Codes {
   }
 };
 
-// A thread's channels of the scales and of the log-decay.
+// A thread's channels of the scales, and its part of what the checkpoint has seen: pcum or p.
 struct Scales {
   float key;
   float value;
-  float log_decay;
+  float checkpoint_decay;
 
-  __device__ __forceinline__ Scales(const SharedStorage& smem, const Place& place)
+  __device__ __forceinline__ Scales(const SharedStorage& smem, const Place& place, uint32_t gate_channel)
       : key(__ldg(tensor_of<float>(smem, kKeyScale) + place.thread)),
         value(__ldg(tensor_of<float>(smem, kValueScale) + place.value_channel)),
-        log_decay(tensor_of<float>(smem, kLogDecay)[place.thread]) {}
+        checkpoint_decay(tensor_of<float>(smem, kCheckpointDecay)[gate_channel]) {}
 };
 
 // Copies. A warp copies what it reads itself, the 64 bytes of its channels in each row: eight rows at once, 16 bytes a
@@ -95,17 +95,18 @@ __device__ __forceinline__ void copy_factors(const StepArguments& arguments, Sha
 }
 
 // The occupied entries alone, and all weights.
+template <Decay kDecay>
 __device__ __forceinline__ void copy_window(SharedStorage& smem, const Place& place, uint32_t entries) {
   const CopyPlace own(place);
   const uint32_t offset = own.row * kRowBytes + own.byte;
   const char* const keys = tensor_of<char>(smem, kWindowKey) + offset;
-  const char* const gates = tensor_of<char>(smem, kWindowGate) + offset;
+  [[maybe_unused]] const char* const gates = tensor_of<char>(smem, kWindowGate) + offset;
   const char* const updates = tensor_of<char>(smem, kWindowUpdate) + offset;
   const char* const weights = tensor_of<char>(smem, kWindowWeight) + 16 * place.lane;
   // Eight entries on, an age has the same bit 2.
   const uint32_t target = own.row * kRowBytes + row_offset(own.byte, half_of_age(entries - 1 - own.row));
   copy_rows(smem.window_key, keys, own.row, target, entries);
-  copy_rows(smem.window_gate, gates, own.row, target, entries);
+  if constexpr (kDecay == Decay::kByChannel) copy_rows(smem.window_gate, gates, own.row, target, entries);
   copy_rows(smem.window_update, updates, own.row, target, entries);
   if (place.lane < kEntries / 4) {
     copy_async16(shared_address(smem.window_weight[place.warp]) + 16 * place.lane, weights);

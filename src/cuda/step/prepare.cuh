@@ -14,29 +14,66 @@ constexpr float kLoudScale = 0x1p-80f;
 constexpr float kLoudSquare = 0x1p100f;                // a sum of squares that is not far from overflow, or beyond
 constexpr float kQueryLength = 0.088388347648318447f;  // 1 / sqrt(K)
 
-struct Gate {
+__device__ __forceinline__ double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
+
+__device__ __forceinline__ float scaled_sigmoid(float scale, float x) { return __fdividef(scale, 1.0f + expf(-x)); }
+__device__ __forceinline__ double scaled_sigmoid(double scale, double x) { return scale * sigmoid(x); }
+
+template <class Real>
+__device__ __forceinline__ Real log_gate(const StepArguments& arguments, const Token& token) {
+  const Real input = static_cast<Real>(bfloat_of(token.gate_input)) + static_cast<Real>(token.gate_bias);
+  if (arguments.gate == GateKind::kGiven) return input;
+  const Real rate = exp(static_cast<Real>(token.log_rate));
+  if (arguments.gate == GateKind::kBounded) return scaled_sigmoid(Real{arguments.lower_bound}, rate * input);
+  return -rate * (input > Real{kSoftplusLinear} ? input : log1p(exp(input)));
+}
+
+// A token's gate. What decays by channel has taken its decay where the channels are at hand; what decays as a whole is
+// multiplied by of_window() and of_checkpoint(), where nothing is lost to a decay near the end of the range.
+template <Decay kDecay>
+struct Gate;
+
+// A thread's channel.
+template <>
+struct Gate<Decay::kByChannel> {
   float decay;        // en
   float log_decay;    // pcum'
   float state_decay;  // exp(pcum')
   float code_scale;   // c = s_k / 127 exp(pcum')
+
+  __device__ __forceinline__ Gate(const StepArguments& arguments, SharedStorage& /*smem*/, const Place& /*place*/,
+                                  const Token& token, const Scales& scales) {
+    const float gate = log_gate<float>(arguments, token);
+    decay = expf(gate);
+    log_decay = scales.checkpoint_decay + gate;
+    state_decay = expf(log_decay);
+    code_scale = divide_by_127(scales.key) * state_decay;
+  }
+
+  static constexpr __device__ float of_window() { return 1.0f; }
+  static constexpr __device__ float of_checkpoint() { return 1.0f; }
+  __device__ __forceinline__ bool is_finite() const { return isfinite(log_decay); }
 };
 
-__device__ __forceinline__ float log_gate(const StepArguments& arguments, const Token& token) {
-  const float input = bfloat_of(token.gate_input) + token.gate_bias;
-  if (arguments.gate == GateKind::kGiven) return input;
-  const float rate = expf(token.log_rate);
-  if (arguments.gate == GateKind::kBounded) {
-    return __fdividef(arguments.lower_bound, 1.0f + expf(-rate * input));
-  }
-  return -rate * (input > kSoftplusLinear ? input : log1pf(expf(input)));
-}
+// The head's: known to all threads after the next barrier.
+template <>
+struct Gate<Decay::kByHead> {
+  const HeadDecay& decay;
+  float code_scale;  // c = s_k / 127
 
-__device__ __forceinline__ Gate gate_of(const StepArguments& arguments, const Token& token, const Scales& scales) {
-  const float gate = log_gate(arguments, token);
-  const float log_decay = scales.log_decay + gate;
-  const float state_decay = expf(log_decay);
-  return {expf(gate), log_decay, state_decay, divide_by_127(scales.key) * state_decay};
-}
+  // In double: it is one number, and all weights inherit its error. One warp has the work, not that of beta.
+  __device__ __forceinline__ Gate(const StepArguments& arguments, SharedStorage& smem, const Place& place,
+                                  const Token& token, const Scales& scales)
+      : decay(smem.decay), code_scale(divide_by_127(scales.key)) {
+    if (place.warp != 1) return;
+    const auto token_decay = static_cast<float>(exp(log_gate<double>(arguments, token)));
+    smem.decay = {token_decay, scales.checkpoint_decay * token_decay};
+  }
+
+  __device__ __forceinline__ float of_window() const { return decay.token; }
+  __device__ __forceinline__ float of_checkpoint() const { return decay.checkpoint; }
+  __device__ __forceinline__ bool is_finite() const { return isfinite(decay.checkpoint); }
+};
 
 // A thread's channel of kn and qn.
 struct Sides {
@@ -81,12 +118,12 @@ __device__ __forceinline__ Norms norms_of(SharedStorage& smem, const Place& plac
 // kn and qn, and the power of two that brings the largest |c| to one. Rows so loud that their squares might overflow
 // are scaled and summed again; NaN counts as loud.
 __device__ __forceinline__ Sides normalize(SharedStorage& smem, const Place& place, const Token& token,
-                                           const Gate& gate, float& power) {
+                                           float code_scale, float& power) {
   float key = bfloat_of(token.key);
   float query = bfloat_of(token.query);
   float key_floor = kNormFloor;
   float query_floor = kNormFloor;
-  Norms norms = norms_of(smem, place, key, query, gate.code_scale);
+  Norms norms = norms_of(smem, place, key, query, code_scale);
   const bool loud_key = !(norms.key_square < kLoudSquare);
   const bool loud_query = !(norms.query_square < kLoudSquare);
   if (loud_key || loud_query) {
@@ -95,7 +132,7 @@ __device__ __forceinline__ Sides normalize(SharedStorage& smem, const Place& pla
     key_floor = loud_key ? 0.0f : kNormFloor;
     query_floor = loud_query ? 0.0f : kNormFloor;
     __syncthreads();  // the parts have been read
-    norms = norms_of(smem, place, key, query, gate.code_scale);
+    norms = norms_of(smem, place, key, query, code_scale);
   }
   power = power_to_one(norms.largest_scale);
   return {key * rsqrtf(norms.key_square + key_floor), query * rsqrtf(norms.query_square + query_floor) * kQueryLength};
@@ -103,7 +140,7 @@ __device__ __forceinline__ Sides normalize(SharedStorage& smem, const Place& pla
 
 // beta = bf16(sigmoid(b)): in double, so that no tie is missed.
 __device__ __forceinline__ float beta_of(float input) {
-  return __bfloat162float(__float2bfloat16_rn(static_cast<float>(1.0 / (1.0 + exp(-static_cast<double>(input))))));
+  return __bfloat162float(__float2bfloat16_rn(static_cast<float>(sigmoid(static_cast<double>(input)))));
 }
 
 }  // namespace leapquant::cuda::step

@@ -14,6 +14,7 @@ __device__ __forceinline__ void record(const StepArguments& arguments, Trouble t
 
 // The block's program, and where its tensors are. Nothing is left to do where the slot is none of the pool. Otherwise
 // passes a barrier.
+template <Decay kDecay>
 __device__ __forceinline__ bool find_program(const StepArguments& arguments, SharedStorage& smem, uint32_t thread,
                                              Program& program) {
   // A lane's own: constant memory takes its time where lanes differ, which the load of the index hides.
@@ -21,6 +22,8 @@ __device__ __forceinline__ bool find_program(const StepArguments& arguments, Sha
   program.position = blockIdx.x / arguments.heads;
   program.head = blockIdx.x - program.position * arguments.heads;
   program.item = static_cast<int32_t>(program.position);
+  uint32_t head = program.head;  // of the thread's tensor
+  if (kDecay == Decay::kByHead && (thread == kQueryInput || thread == kKeyInput)) head /= arguments.group_size;
   if (arguments.slot_index != nullptr) {
     program.item = __ldg(arguments.slot_index + program.position);
     if (program.item <= 0 || program.item >= arguments.num_slots) {
@@ -30,25 +33,26 @@ __device__ __forceinline__ bool find_program(const StepArguments& arguments, Sha
     }
   }
   if (thread < kTensorCount) {
-    smem.address[thread] = at(own, thread < kOutput ? int64_t{program.item} : int64_t{program.position}, program.head);
+    smem.address[thread] = at(own, thread < kOutput ? int64_t{program.item} : int64_t{program.position}, head);
   }
   __syncthreads();
   return true;
 }
 
 // The functional form has no error word: the results of a count that is none are NaN.
+template <Decay kDecay>
 __device__ __forceinline__ void write_no_numbers(const SharedStorage& smem, uint32_t thread) {
   constexpr uint16_t kNaN16 = 0x7FFF;  // of both 16-bit formats
   const float no_number = __uint_as_float(0x7FFFFFFFu);
-  for (const Tensor row : {kOutput, kTargetKey, kTargetUpdate, kTargetGate}) {
-    tensor_of<uint16_t>(smem, row)[thread] = kNaN16;
-  }
-  tensor_of<float>(smem, kTargetLogDecay)[thread] = no_number;
+  for (const Tensor row : {kOutput, kTargetKey, kTargetUpdate}) tensor_of<uint16_t>(smem, row)[thread] = kNaN16;
+  if (kDecay == Decay::kByChannel) tensor_of<uint16_t>(smem, kTargetGate)[thread] = kNaN16;
+  if (thread < kGateChannels<kDecay>) tensor_of<float>(smem, kTargetCheckpointDecay)[thread] = no_number;
   if (thread < kEntries) tensor_of<float>(smem, kTargetWeight)[thread] = no_number;
 }
 
 // What the counter says: the occupied entries, or that the program must not step, which is then dealt with. A flush
 // leaves the counter at L and the weights at 0; NaN is no 0.
+template <Decay kDecay>
 __device__ __forceinline__ bool find_entries(const StepArguments& arguments, const SharedStorage& smem,
                                              const Program& program, uint32_t thread, int32_t count,
                                              uint32_t& entries) {
@@ -56,7 +60,7 @@ __device__ __forceinline__ bool find_entries(const StepArguments& arguments, con
   entries = static_cast<uint32_t>(count);
   if (entries < kEntries) return true;
   if (!in_place) {
-    write_no_numbers(smem, thread);
+    write_no_numbers<kDecay>(smem, thread);
     return false;
   }
   Trouble trouble = Trouble::kCounter;

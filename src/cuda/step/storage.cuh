@@ -26,11 +26,17 @@ static_assert(kDots <= 32, "a lane adds up one of them");
 
 inline constexpr uint32_t kRowBytes = 2 * kDim;  // of 16-bit elements
 
+// A decay that is the same for all channels: what a token does to the state, and what the checkpoint has seen with it.
+struct HeadDecay {
+  float token;       // at
+  float checkpoint;  // p'
+};
+
 struct alignas(16) SharedStorage {
   uint16_t key_factor[kMostFactors][kDim];
   uint16_t value_factor[kMostFactors][kDim];
   uint16_t window_key[kEntries][kDim];
-  uint16_t window_gate[kEntries][kDim];
+  uint16_t window_gate[kEntries][kDim];  // with a decay by channel
   uint16_t window_update[kEntries][kDim];
   float window_weight[kWarps][kEntries];  // a copy a warp
   union {
@@ -42,6 +48,7 @@ struct alignas(16) SharedStorage {
   float2 dot[kWarps][kDots];       // their sums, a copy a warp
   float product[kSides][kDim];     // codes x thin, by value channel
   uint2 value[kDim];               // a thread's own between its arrival and its use: bits of v and of s_v
+  HeadDecay decay;                 // with a decay by head
   float beta;
   char* address[kTensorCount];  // of the program's tensors
 };
@@ -97,6 +104,14 @@ struct Program {
 
 __device__ __forceinline__ char* at(const ProgramBytes& tensor, int64_t item, uint32_t head) {
   return tensor.base + item * tensor.item_stride + int64_t{head} * tensor.head_stride;
+}
+
+// Channels of a token's gate, and which of them is a thread's.
+template <Decay kDecay>
+inline constexpr uint32_t kGateChannels = kDecay == Decay::kByChannel ? kDim : 1;
+template <Decay kDecay>
+__device__ __forceinline__ uint32_t gate_channel_of(uint32_t thread) {
+  return kDecay == Decay::kByChannel ? thread : 0;
 }
 
 // One of the program's tensors.
