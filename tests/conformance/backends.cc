@@ -47,9 +47,15 @@ std::string test_name(const testing::TestParamInfo<BackendUnderTest>& info) {
   return info.param.on_host() ? info.param.name + "_" + info.param.target : info.param.name;
 }
 
-std::vector<GatedBackend> host_backends_with(Gate gate) {
+std::vector<GatedBackend> backends_with(Gate gate) {
   std::vector<GatedBackend> result;
-  for (const BackendUnderTest& backend : host_backends_under_test()) result.push_back({backend, gate});
+  for (const BackendUnderTest& backend : backends_under_test()) result.push_back({backend, gate});
+  return result;
+}
+
+std::vector<GatedBackend> host_backends_with(Gate gate) {
+  std::vector<GatedBackend> result = backends_with(gate);
+  std::erase_if(result, [](const GatedBackend& gated) { return !gated.backend.on_host(); });
   return result;
 }
 

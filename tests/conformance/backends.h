@@ -81,15 +81,19 @@ class GatedBackendTest : public testing::TestWithParam<GatedBackend> {
   Gate gate() const { return GetParam().gate; }
   Geometry geometry(int32_t heads, int32_t rank = 4) const;
 };
+std::vector<GatedBackend> backends_with(Gate gate);
 std::vector<GatedBackend> host_backends_with(Gate gate);
 std::string gated_test_name(const testing::TestParamInfo<GatedBackend>& info);
 
 // Instantiates a suite derived from BackendTest over all of them, or over those on host memory; one derived from
-// GatedBackendTest over both gates of the latter.
+// GatedBackendTest over both gates of these.
 #define LQ_FOR_ALL_BACKENDS(suite) \
   INSTANTIATE_TEST_SUITE_P(Backends, suite, testing::ValuesIn(backends_under_test()), test_name)
 #define LQ_FOR_HOST_BACKENDS(suite) \
   INSTANTIATE_TEST_SUITE_P(Backends, suite, testing::ValuesIn(host_backends_under_test()), test_name)
+#define LQ_FOR_ALL_BACKENDS_AND_GATES(suite)                                                           \
+  INSTANTIATE_TEST_SUITE_P(Kda, suite, testing::ValuesIn(backends_with(Gate::kKda)), gated_test_name); \
+  INSTANTIATE_TEST_SUITE_P(Gdn, suite, testing::ValuesIn(backends_with(Gate::kGdn)), gated_test_name)
 #define LQ_FOR_HOST_BACKENDS_AND_GATES(suite)                                                               \
   INSTANTIATE_TEST_SUITE_P(Kda, suite, testing::ValuesIn(host_backends_with(Gate::kKda)), gated_test_name); \
   INSTANTIATE_TEST_SUITE_P(Gdn, suite, testing::ValuesIn(host_backends_with(Gate::kGdn)), gated_test_name)
