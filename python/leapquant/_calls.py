@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from . import _native, _states
+from . import _native, _states, _step
 from ._arrays import argument, arrays_like, is_torch, is_traced, torch
 from ._flush import Checkpoint, call, flush
 from ._pool import PoolOfGate
@@ -23,6 +23,69 @@ def run(gate, inputs, check_finite):
     if is_traced(inputs[0]):
         return Checkpoint(*_torch_ops.run[gate.name](*inputs, check_finite))
     return flush(gate, inputs, check_finite)
+
+
+def step(gate, inputs, lower_bound):
+    """See kda.step and gdn.step."""
+    if is_traced(inputs[0]):
+        return _torch_ops.step[gate.name](*inputs, lower_bound)
+    return _step.step(gate, inputs, lower_bound)
+
+
+def step_inplace(
+    pool: PoolOfGate,
+    idx: Any,
+    mixed: Any,
+    a: Any,
+    b: Any,
+    A_log: Any,
+    dt_bias: Any,
+    o: Any,
+    *,
+    lower_bound: float | None = None,
+) -> None:
+    """Step the sequences of the slots in `idx` by one token: output rows to `o`, an entry into each window, counted.
+
+    idx       int32    [n], contiguous: as in `flush_inplace`; position i takes row i of the others
+    mixed     bfloat16 [n, 2 H_k K + H V]   a row: queries of all key heads, their keys, the heads' values; H_k is H,
+                                            and GDN's key heads
+    a         bfloat16 [n, H, K]            gate pre-activations; GDN: [n, H] or [n, H, 1]
+    b         bfloat16 [n, H]               beta pre-activations
+    A_log     float32  [H]                  contiguous
+    dt_bias   float32  [H, K]               contiguous; GDN: [H] or [H, 1]
+    o         bfloat16 [n, H, V]            contiguous, written: PyTorch's or NumPy's, overlapping nothing else
+
+    All on the pool's device; rows may be strided, what is within a row not. An index that means no sequence, or is
+    beyond the pool, gives a row of zeros. A counter of L means that a flush has emptied the window, and becomes 1. A
+    window that is full and not flushed, or has a counter below 0 or above L, keeps every byte, gives zeros, and shows
+    in `pool.errors()`. Streams, graphs and allocation as in `flush_inplace`. `lower_bound` as in `step`.
+    """
+    arguments = (idx, mixed, a, b, A_log, dt_bias, o)
+    if is_traced(idx):
+        _torch_ops.step_inplace(pool, *arguments, lower_bound)
+        return
+    _step.step_inplace(pool._native, *arguments, lower_bound)
+
+
+def step_flush_inplace(
+    pool: PoolOfGate,
+    idx: Any,
+    mixed: Any,
+    a: Any,
+    b: Any,
+    A_log: Any,
+    dt_bias: Any,
+    o: Any,
+    q0: Any,
+    *,
+    lower_bound: float | None = None,
+) -> None:
+    """`step_inplace` and then `flush_inplace`, with the same bits, in one call a layer and token."""
+    arguments = (idx, mixed, a, b, A_log, dt_bias, o, q0)
+    if is_traced(idx):
+        _torch_ops.step_flush_inplace(pool, *arguments, lower_bound)
+        return
+    _step.step_flush_inplace(pool._native, *arguments, lower_bound)
 
 
 def flush_inplace(pool: PoolOfGate, idx: Any, q0: Any) -> None:

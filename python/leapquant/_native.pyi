@@ -39,6 +39,7 @@ def flush(
 def flush_inplace(pool: _Pool, idx: _Array, q0: _Array, /) -> None: ...
 def flush_now(pool: _Pool, idx: _Array, q0: _Array, /) -> None: ...
 def step(
+    gate: str,
     codes: _Array,
     s_k: _Array,
     s_v: _Array,
@@ -46,9 +47,10 @@ def step(
     q: _Array,
     kbuf: _Array,
     ubuf: _Array,
-    gbuf: _Array,
     w: _Array,
-    pcum: _Array,
+    gbuf: _Array | None,
+    pcum: _Array | None,
+    p: _Array | None,
     h: _Array,
     qx: _Array,
     kx: _Array,
@@ -60,9 +62,10 @@ def step(
     o: _Array,
     k_row: _Array,
     u_row: _Array,
-    g_row: _Array,
+    g_row: _Array | None,
     w_new: _Array,
-    pcum_new: _Array,
+    pcum_new: _Array | None,
+    p_new: _Array | None,
     lower_bound: float | None,
     /,
 ) -> None: ...

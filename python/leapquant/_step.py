@@ -1,52 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps, as kda.py and the operations of torch.library share them."""
-
-from typing import Any, NamedTuple
+"""Steps, as the package's functions and the operations of torch.library share them."""
 
 from . import _native
 from ._arrays import argument, arrays_like, output
-from ._flush import call, packed_arguments, program_inputs
-from ._gates import KDA
+from ._flush import Checkpoint, call, packed_arguments, program_inputs
+from ._gates import WINDOW_TENSORS
 
-
-class Step(NamedTuple):
-    """What `step` returns."""
-
-    o: Any
-    """bfloat16 [B, H, V]: output."""
-    k_row: Any
-    """bfloat16 [B, H, K]: entry h of kbuf."""
-    u_row: Any
-    """bfloat16 [B, H, V]: entry h of ubuf."""
-    g_row: Any
-    """float16 [B, H, K]: entry h of gbuf."""
-    w_new: Any
-    """float32 [B, H, L]: w, and 1 at entry h."""
-    pcum_new: Any
-    """float32 [B, H, K]: takes the place of pcum."""
-
-
-_INPUTS = {**program_inputs(KDA), "h": 2, "qx": 2, "kx": 2, "vx": 2, "a": 2, "b": 2, "A_log": 0, "dt_bias": 0}
+_TOKEN = {"qx": 2, "kx": 2, "vx": 2, "a": 2, "b": 2, "A_log": 0, "dt_bias": 0}
 _ROWS = ("mixed", "a", "b", "A_log", "dt_bias")
+# What is returned after the output, of gates that have the tensor: its entry h, or what takes its place.
+_ENTRIES = {"k_row": "kbuf", "u_row": "ubuf", "g_row": "gbuf"}
+_SOURCES = {**_ENTRIES, "w_new": "w", "pcum_new": "pcum", "p_new": "p"}
 
 
-def step(*inputs, lower_bound):
-    """See kda.step."""
-    arguments = packed_arguments(_INPUTS, inputs)
-    shapes = {name: array.shape for name, array in arguments.items()}
+def step_inputs(gate):
+    """What the functional form takes, in its order, and the dimension from which on each must be contiguous."""
+    return {**program_inputs(gate), "h": 2, **_TOKEN}
+
+
+def step_results(gate):
+    """The names of what the functional form returns, in its order."""
+    return ("o", *(name for name, source in _SOURCES.items() if source in gate.window))
+
+
+def result_of(gate, name, given):
+    """The shape and the dtype of a result of a valid call."""
+    if name == "o":
+        return given["vx"].shape, "bfloat16"
+    shape = given[_SOURCES[name]].shape
+    return (*shape[:2], *shape[3:]) if name in _ENTRIES else shape, gate.window[_SOURCES[name]].dtype
+
+
+def step(gate, inputs, lower_bound):
+    """See kda.step and gdn.step: the results, one after another."""
+    given = packed_arguments(step_inputs(gate), inputs)
     library = arrays_like(inputs[0])
-    # Of the shapes that a valid call has. Where these are wrong, the library says so.
-    results = Step(
-        o=library.empty(shapes["vx"], "bfloat16"),
-        k_row=library.empty(shapes["kx"], "bfloat16"),
-        u_row=library.empty(shapes["vx"], "bfloat16"),
-        g_row=library.empty(shapes["a"], "float16"),
-        w_new=library.empty(shapes["w"], "float32"),
-        pcum_new=library.empty(shapes["pcum"], "float32"),
+    # Where the shapes are wrong, the library says so.
+    results = {name: library.empty(*result_of(gate, name, given)) for name in step_results(gate)}
+    outputs = {name: output(name, array) for name, array in results.items()}
+    call(
+        _native.step,
+        gate.name,
+        *map(given.get, (*Checkpoint._fields, *WINDOW_TENSORS, "h", *_TOKEN)),
+        *map(outputs.get, ("o", *_SOURCES)),
+        _bound(lower_bound),
     )
-    outputs = [output(name, array) for name, array in results._asdict().items()]
-    call(_native.step, *arguments.values(), *outputs, _bound(lower_bound))
-    return results
+    return tuple(results.values())
 
 
 def step_inplace(pool, idx, *rest):

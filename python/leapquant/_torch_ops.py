@@ -9,7 +9,6 @@ import weakref
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from . import _flush, _native, _states, _step
 from ._gates import GATES, WINDOW_TENSORS
@@ -46,37 +45,25 @@ def _run_of(gate):
 run = {gate.name: _run_of(gate) for gate in GATES}
 
 
-@torch.library.custom_op(f"{_NAMESPACE}::kda_step", mutates_args=())
-def step(
-    codes: Tensor,
-    s_k: Tensor,
-    s_v: Tensor,
-    u: Tensor,
-    q: Tensor,
-    kbuf: Tensor,
-    ubuf: Tensor,
-    gbuf: Tensor,
-    w: Tensor,
-    pcum: Tensor,
-    h: Tensor,
-    qx: Tensor,
-    kx: Tensor,
-    vx: Tensor,
-    a: Tensor,
-    b: Tensor,
-    A_log: Tensor,
-    dt_bias: Tensor,
-    lower_bound: float | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    inputs = (codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, h, qx, kx, vx, a, b, A_log, dt_bias)
-    return tuple(_step.step(*inputs, lower_bound=lower_bound))
+def _step_of(gate):
+    names, results = _step.step_inputs(gate), _step.step_results(gate)
+    returned = ", ".join("Tensor" for _ in results)
+    schema = f"({', '.join(f'Tensor {name}' for name in names)}, float? lower_bound) -> ({returned})"
+
+    @torch.library.custom_op(f"{_NAMESPACE}::{gate.name}_step", mutates_args=(), schema=schema)
+    def step(*given):
+        return _step.step(gate, given[:-1], given[-1])
+
+    @step.register_fake
+    def _(*given):
+        by_name = dict(zip(names, given, strict=False))
+        made = [_step.result_of(gate, name, by_name) for name in results]
+        return tuple(given[0].new_empty(shape, dtype=getattr(torch, dtype)) for shape, dtype in made)
+
+    return step
 
 
-@step.register_fake
-def _(codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, h, qx, kx, vx, a, *_):
-    rows = [kx.new_empty(tensor.shape) for tensor in (vx, kx, vx)]
-    return (*rows, gbuf.new_empty(a.shape), w.new_empty(w.shape), pcum.new_empty(pcum.shape))
-
+step = {gate.name: _step_of(gate) for gate in GATES}
 
 _TOKEN = "Tensor idx, Tensor mixed, Tensor a, Tensor b, Tensor A_log, Tensor dt_bias, Tensor(o!) o"
 

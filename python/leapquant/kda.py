@@ -12,19 +12,23 @@ written when one is raised. The text names the tensor, what was expected and wha
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from . import _calls, _step
-from ._arrays import is_traced, torch
-from ._calls import copy_slots, export_state, flush_inplace, flush_now, import_state, reset_slots
+from . import _calls
+from ._calls import (
+    copy_slots,
+    export_state,
+    flush_inplace,
+    flush_now,
+    import_state,
+    reset_slots,
+    step_flush_inplace,
+    step_inplace,
+)
 from ._drafts import commit, draft, draft_scratch
 from ._flush import Checkpoint
 from ._gates import KDA
 from ._pool import PoolOfGate
-from ._step import Step
-
-if torch is not None:
-    from . import _torch_ops
 
 __all__ = [
     "Checkpoint",
@@ -121,6 +125,23 @@ def run(
     return _calls.run(KDA, (codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, q0), check_finite)
 
 
+class Step(NamedTuple):
+    """What `step` returns."""
+
+    o: Any
+    """bfloat16 [B, H, V]: output."""
+    k_row: Any
+    """bfloat16 [B, H, K]: entry h of kbuf."""
+    u_row: Any
+    """bfloat16 [B, H, V]: entry h of ubuf."""
+    g_row: Any
+    """float16 [B, H, K]: entry h of gbuf."""
+    w_new: Any
+    """float32 [B, H, L]: w, and 1 at entry h."""
+    pcum_new: Any
+    """float32 [B, H, K]: takes the place of pcum."""
+
+
 def step(
     codes: Any,
     s_k: Any,
@@ -159,61 +180,4 @@ def step(
     dt_bias)). All on one device; strides as in `run`.
     """
     inputs = (codes, s_k, s_v, u, q, kbuf, ubuf, gbuf, w, pcum, h, qx, kx, vx, a, b, A_log, dt_bias)
-    if is_traced(codes):
-        return Step(*_torch_ops.step(*inputs, lower_bound))
-    return _step.step(*inputs, lower_bound=lower_bound)
-
-
-def step_inplace(
-    pool: Pool,
-    idx: Any,
-    mixed: Any,
-    a: Any,
-    b: Any,
-    A_log: Any,
-    dt_bias: Any,
-    o: Any,
-    *,
-    lower_bound: float | None = None,
-) -> None:
-    """Step the sequences of the slots in `idx` by one token: output rows to `o`, an entry into each window, counted.
-
-    idx       int32    [n], contiguous: as in `flush_inplace`; position i takes row i of the others
-    mixed     bfloat16 [n, 2 H K + H V]   a row: queries of all heads, their keys, their values
-    a         bfloat16 [n, H, K]          gate pre-activations
-    b         bfloat16 [n, H]             beta pre-activations
-    A_log     float32  [H]                contiguous
-    dt_bias   float32  [H, K]             contiguous
-    o         bfloat16 [n, H, V]          contiguous, written: PyTorch's or NumPy's, overlapping nothing else
-
-    All on the pool's device; rows may be strided, what is within a row not. An index that means no sequence, or is
-    beyond the pool, gives a row of zeros. A counter of L means that a flush has emptied the window, and becomes 1. A
-    window that is full and not flushed, or has a counter below 0 or above L, keeps every byte, gives zeros, and shows
-    in `pool.errors()`. Streams, graphs and allocation as in `flush_inplace`. `lower_bound` as in `step`.
-    """
-    arguments = (idx, mixed, a, b, A_log, dt_bias, o)
-    if is_traced(idx):
-        _torch_ops.step_inplace(pool, *arguments, lower_bound)
-        return
-    _step.step_inplace(pool._native, *arguments, lower_bound)
-
-
-def step_flush_inplace(
-    pool: Pool,
-    idx: Any,
-    mixed: Any,
-    a: Any,
-    b: Any,
-    A_log: Any,
-    dt_bias: Any,
-    o: Any,
-    q0: Any,
-    *,
-    lower_bound: float | None = None,
-) -> None:
-    """`step_inplace` and then `flush_inplace`, with the same bits, in one call a layer and token."""
-    arguments = (idx, mixed, a, b, A_log, dt_bias, o, q0)
-    if is_traced(idx):
-        _torch_ops.step_flush_inplace(pool, *arguments, lower_bound)
-        return
-    _step.step_flush_inplace(pool._native, *arguments, lower_bound)
+    return Step(*_calls.step(KDA, inputs, lower_bound))

@@ -32,10 +32,6 @@ lq_dtype dtype_of(const DLDataType& dtype) {
   return LQ_DTYPE_NONE;
 }
 
-lq_tensor optional_tensor(const char* name, const OptionalArray& array) {
-  return array.has_value() ? to_tensor(name, *array.value()) : lq_tensor{};
-}
-
 }  // namespace
 
 void check(lq_status status) {
@@ -77,6 +73,10 @@ lq_tensor to_tensor(const char* name, const DLTensor& array) {
   return tensor;
 }
 
+lq_tensor to_tensor(const char* name, const OptionalArray& array) {
+  return array.has_value() ? to_tensor(name, *array.value()) : lq_tensor{};
+}
+
 lq_checkpoint to_checkpoint(Array codes, Array s_k, Array s_v, Array u, Array q) {
   return {to_tensor("codes", *codes), to_tensor("s_k", *s_k), to_tensor("s_v", *s_v), to_tensor("u", *u),
           to_tensor("q", *q)};
@@ -84,8 +84,8 @@ lq_checkpoint to_checkpoint(Array codes, Array s_k, Array s_v, Array u, Array q)
 
 lq_window to_window(Array kbuf, Array ubuf, Array w, const OptionalArray& gbuf, const OptionalArray& pcum,
                     const OptionalArray& p) {
-  lq_window window = {to_tensor("kbuf", *kbuf),      to_tensor("ubuf", *ubuf),      to_tensor("w", *w),
-                      optional_tensor("gbuf", gbuf), optional_tensor("pcum", pcum), optional_tensor("p", p)};
+  lq_window window = {to_tensor("kbuf", *kbuf), to_tensor("ubuf", *ubuf), to_tensor("w", *w),
+                      to_tensor("gbuf", gbuf),  to_tensor("pcum", pcum),  to_tensor("p", p)};
   if (window.p.ndim == 3 && window.p.shape[2] == 1) window.p.ndim = 2;
   return window;
 }

@@ -23,6 +23,7 @@ void check(lq_status status);
 // The library's view of an array; `name` stands in the text of a refusal. 16-bit unsigned integers are taken for the
 // bit patterns of bfloat16, which NumPy lacks.
 lq_tensor to_tensor(const char* name, const DLTensor& array);
+lq_tensor to_tensor(const char* name, const OptionalArray& array);
 
 lq_device to_device(const DLDevice& device);
 

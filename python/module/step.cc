@@ -30,11 +30,13 @@ lq_step_params to_params(const ffi::Optional<double>& lower_bound) {
   return params;
 }
 
-void step(Array codes, Array s_k, Array s_v, Array u, Array q, Array kbuf, Array ubuf, Array gbuf, Array w, Array pcum,
-          Array h, Array qx, Array kx, Array vx, Array a, Array b, Array A_log, Array dt_bias, Array o, Array k_row,
-          Array u_row, Array g_row, Array w_new, Array pcum_new, const ffi::Optional<double>& lower_bound) {
+void step(const ffi::String& gate, Array codes, Array s_k, Array s_v, Array u, Array q, Array kbuf, Array ubuf, Array w,
+          const OptionalArray& gbuf, const OptionalArray& pcum, const OptionalArray& p, Array h, Array qx, Array kx,
+          Array vx, Array a, Array b, Array A_log, Array dt_bias, Array o, Array k_row, Array u_row,
+          const OptionalArray& g_row, Array w_new, const OptionalArray& pcum_new, const OptionalArray& p_new,
+          const ffi::Optional<double>& lower_bound) {
   const lq_checkpoint checkpoint = to_checkpoint(codes, s_k, s_v, u, q);
-  const lq_window window = to_window(kbuf, ubuf, w, gbuf, pcum, OptionalArray());
+  const lq_window window = to_window(kbuf, ubuf, w, gbuf, pcum, p);
   const lq_tensor entries = to_tensor("h", *h);
   lq_token token{};
   token.qx = to_tensor("qx", *qx);
@@ -44,14 +46,12 @@ void step(Array codes, Array s_k, Array s_v, Array u, Array q, Array kbuf, Array
   token.b = to_tensor("b", *b);
   token.A_log = to_tensor("A_log", *A_log);
   token.dt_bias = to_tensor("dt_bias", *dt_bias);
-  const lq_step_result result = {to_tensor("result.o", *o),
-                                 to_tensor("result.k_row", *k_row),
-                                 to_tensor("result.u_row", *u_row),
-                                 to_tensor("result.g_row", *g_row),
-                                 to_tensor("result.w_new", *w_new),
-                                 to_tensor("result.pcum_new", *pcum_new),
-                                 {}};
-  const lq_geometry geometry = geometry_of(LQ_GATE_KDA, checkpoint.u);
+  const lq_step_result result = {to_tensor("result.o", *o),         to_tensor("result.k_row", *k_row),
+                                 to_tensor("result.u_row", *u_row), to_tensor("result.g_row", g_row),
+                                 to_tensor("result.w_new", *w_new), to_tensor("result.pcum_new", pcum_new),
+                                 to_tensor("result.p_new", p_new)};
+  lq_geometry geometry = geometry_of(to_gate(gate), checkpoint.u);
+  if (geometry.gate == LQ_GATE_GDN) geometry.num_key_heads = narrow(extent(token.qx, 3, 1, geometry.num_heads));
   const lq_step_params params = to_params(lower_bound);
   const lq_device& device = checkpoint.codes.device;
   check(lq_step(context_for(device), &geometry, &checkpoint, &window, &entries, &token, &params, &result,

@@ -7,7 +7,8 @@ import reference
 CHECKPOINT = ("codes", "s_k", "s_v", "u", "q")
 WINDOWS = {"kda": ("kbuf", "ubuf", "gbuf", "w", "pcum"), "gdn": ("kbuf", "ubuf", "w", "p")}
 INPUTS = {gate: (*CHECKPOINT, *window, "q0") for gate, window in WINDOWS.items()}
-STEP_INPUTS = (*CHECKPOINT, *WINDOWS["kda"], "h", "qx", "kx", "vx", "a", "b", "A_log", "dt_bias")
+TOKEN = ("qx", "kx", "vx", "a", "b", "A_log", "dt_bias")
+STEP_INPUTS = {gate: (*CHECKPOINT, *window, "h", *TOKEN) for gate, window in WINDOWS.items()}
 DIM, WINDOW = 128, 16
 
 # What an edge head multiplies the drawn numbers by, and how many of its entries count.
@@ -142,15 +143,16 @@ def partly_filled(library, inputs):
     return partly
 
 
-def draw_step(library, batch, heads, rank):
+def draw_step(library, gate, batch, heads, key_heads, rank):
     """A structured checkpoint and window of which h entries are taken, and a token."""
-    inputs = partly_filled(library, draw_structured(library, "kda", batch, heads, rank))
+    inputs = partly_filled(library, draw_structured(library, gate, batch, heads, rank))
     del inputs["q0"]
+    channels = (DIM,) if gate == "kda" else ()
     token = {
-        "qx": library.normal(batch, heads, DIM),
-        "kx": library.normal(batch, heads, DIM),
+        "qx": library.normal(batch, key_heads, DIM),
+        "kx": library.normal(batch, key_heads, DIM),
         "vx": library.normal(batch, heads, DIM),
-        "a": library.normal(batch, heads, DIM),
+        "a": library.normal(batch, heads, *channels),
         "b": 2 * library.normal(batch, heads),
     }
     return {
@@ -158,5 +160,5 @@ def draw_step(library, batch, heads, rank):
         "kbuf": library.cast(library.normal(batch, heads, WINDOW, DIM) * 0.1, "bfloat16"),
         **{name: library.cast(array, "bfloat16") for name, array in token.items()},
         "A_log": library.xp.log(library.uniform(0.5, 2, heads)),
-        "dt_bias": 0.5 * library.normal(heads, DIM) - 1,
+        "dt_bias": 0.5 * library.normal(heads, *channels) - 1,
     }

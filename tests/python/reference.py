@@ -64,7 +64,7 @@ def flush(library, inputs, dtype):
 
 def log_gate(xp, inputs, lower_bound):
     x = inputs["a"] + inputs["dt_bias"]
-    rate = xp.exp(inputs["A_log"])[:, None]
+    rate = xp.exp(inputs["A_log"]).reshape(-1, *[1] * (inputs["dt_bias"].ndim - 1))
     return -rate * xp.log1p(xp.exp(x)) if lower_bound is None else lower_bound / (1 + xp.exp(-rate * x))
 
 
@@ -72,23 +72,33 @@ def normalised(xp, x):
     return x / xp.sqrt((x * x).sum(-1) + 1e-6)[..., None]
 
 
+def decayed(xp, inputs, gate):
+    """The window after the token's gate, what is behind its entries empty, and the state it stands for."""
+    position = xp.cumsum(xp.ones_like(inputs["w"]), -1) - 1
+    live, entry = position < inputs["h"][..., None], position == inputs["h"][..., None]
+    window = {**inputs, "w": inputs["w"] * live}
+    if "p" in inputs:
+        decay = xp.exp(gate)
+        weights = xp.where(live, inputs["w"] * decay[..., None], inputs["w"])
+        changed = {"w": weights, "p": inputs["p"] * decay}
+        state = rebuild(xp, {**window, "w": weights * live, "p": changed["p"]})
+    else:
+        window["gbuf"] = xp.where(live[..., None], inputs["gbuf"], xp.ones_like(inputs["gbuf"]))
+        changed = {"gbuf": xp.exp(gate), "w": inputs["w"], "pcum": inputs["pcum"] + gate}
+        state = rebuild(xp, window) * changed["gbuf"][..., None, :]
+    return {**changed, "w": xp.where(entry, xp.ones_like(inputs["w"]), changed["w"])}, state
+
+
 def step(library, inputs, dtype, lower_bound=None):
-    """What kda.step returns, less the rounding of its results."""
+    """What a step returns, less the rounding of its results."""
     xp = library.xp
     cast = {name: library.cast(array, dtype) for name, array in inputs.items()}
-    position = xp.cumsum(xp.ones_like(cast["w"]), -1) - 1
-    live, entry = position < cast["h"][..., None], position == cast["h"][..., None]
-    decay = xp.exp(gate := log_gate(xp, cast, lower_bound))
-    masked = {
-        **cast,
-        "w": cast["w"] * live,
-        "gbuf": xp.where(live[..., None], cast["gbuf"], xp.ones_like(cast["gbuf"])),
-    }
-    state = rebuild(xp, masked) * decay[..., None, :]
-    key = normalised(xp, cast["kx"])
-    query = normalised(xp, cast["qx"]) * key.shape[-1] ** -0.5
+    changed, state = decayed(xp, cast, log_gate(xp, cast, lower_bound))
+    heads, key_heads = cast["vx"].shape[1], cast["kx"].shape[1]
+    key_head = [head // (heads // key_heads) for head in range(heads)]
+    key = normalised(xp, cast["kx"])[:, key_head]
+    query = normalised(xp, cast["qx"])[:, key_head] * key.shape[-1] ** -0.5
     beta = library.cast(library.cast(1 / (1 + xp.exp(-cast["b"])), "bfloat16"), dtype)[..., None]
     update = beta * (cast["vx"] - (state @ key[..., None])[..., 0])
     output = (state @ query[..., None])[..., 0] + (key * query).sum(-1)[..., None] * update
-    weights = xp.where(entry, xp.ones_like(cast["w"]), cast["w"])
-    return output, key, update, decay, weights, cast["pcum"] + gate
+    return output, key, update, *changed.values()

@@ -8,7 +8,7 @@ from families import WINDOW, partly_filled
 from gates import KDA
 from leapquant import kda
 from leapquant._arrays import torch
-from slots import OWN_BYTES, fill, own_bits
+from slots import fill, own_bits
 
 SLOTS, HEADS, DIM, TOKENS = 5, 9, 128, 3
 ROWS = ("mixed", "a", "b")
@@ -78,8 +78,7 @@ class Case:
         """The output of a single step with a row of the draft."""
         rows = [self.rows[name][:, token] for name in ROWS]
         o = self.drawn(SLOTS - 1, HEADS, DIM)
-        # The call takes the pools of any gate.
-        kda.step_flush_inplace(pool, idx, *rows, *self.weights.values(), o, self.q0, **options)
+        self.gate.op.step_flush_inplace(pool, idx, *rows, *self.weights.values(), o, self.q0, **options)
         return o
 
     def bits(self, array):
@@ -261,10 +260,7 @@ def torch_case(gate):
 
 
 def check_operation(case, name, *rest):
-    pool, options = case.pool, {"kda": (), "gdn": (case.pool.num_key_heads,)}[case.gate.name]
-    operation = getattr(torch.ops.leapquant, f"{case.gate.name}_{name}").default
-    tensors = (getattr(pool, n) for n in OWN_BYTES[case.gate.name])
-    torch.library.opcheck(operation, (*tensors, *rest, *options, pool.rank, pool.layout))
+    torch.library.opcheck(case.gate.operation(name), case.gate.operands(case.pool, *rest))
 
 
 def test_opcheck_draft(torch_case):

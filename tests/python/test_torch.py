@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 from conftest import need, need_torch
 from leapquant._arrays import torch
-from slots import OWN_BYTES, bits, checkpoint, fill
+from slots import bits, checkpoint, fill
 
 
 @pytest.fixture(autouse=True)
@@ -26,38 +26,29 @@ def filled(gate, library):
     return pool, inputs, torch.arange(1, 3, dtype=torch.int32, device=library.device)
 
 
-def operation(gate, name):
-    return getattr(torch.ops.leapquant, f"{gate.name}_{name}").default
-
-
-def op_arguments(gate, pool, *rest):
-    options = {"kda": (), "gdn": (pool.num_key_heads,)}[gate.name]
-    return (*(getattr(pool, name) for name in OWN_BYTES[gate.name]), *rest, *options, pool.rank, pool.layout)
-
-
 def test_opcheck_run(gate, torch_library):
     arguments = [draw(gate, torch_library)[name] for name in gate.inputs]
-    torch.library.opcheck(operation(gate, "run"), (*arguments, False))
+    torch.library.opcheck(gate.operation("run"), (*arguments, False))
 
 
 def test_opcheck_flush_inplace(gate, torch_library):
     pool, inputs, idx = filled(gate, torch_library)
-    torch.library.opcheck(operation(gate, "flush_inplace"), op_arguments(gate, pool, idx, inputs["q0"]))
+    torch.library.opcheck(gate.operation("flush_inplace"), gate.operands(pool, idx, inputs["q0"]))
 
 
 @pytest.mark.parametrize("name", ["flush_now", "reset_slots", "copy_slots"])
 def test_opcheck_slots(gate, torch_library, name):
     pool, inputs, idx = filled(gate, torch_library)
     rest = {"flush_now": (idx, inputs["q0"]), "reset_slots": (idx,), "copy_slots": (idx[:1], idx[1:])}[name]
-    torch.library.opcheck(operation(gate, name), op_arguments(gate, pool, *rest))
+    torch.library.opcheck(gate.operation(name), gate.operands(pool, *rest))
 
 
 def test_operation_acts_on_copies_too(gate, torch_library):
     """A compiler may hand over copies of a pool's tensors: then these are flushed, and not the pool."""
     pool, inputs, idx = filled(gate, torch_library)
-    copies = [a.clone() if isinstance(a, torch.Tensor) else a for a in op_arguments(gate, pool, idx, inputs["q0"])]
+    copies = [a.clone() if isinstance(a, torch.Tensor) else a for a in gate.operands(pool, idx, inputs["q0"])]
     before = torch_library.bits(pool.raw)
-    operation(gate, "flush_inplace")(*copies)
+    gate.operation("flush_inplace")(*copies)
     assert torch_library.bits(pool.raw) == before
     gate.op.flush_inplace(pool, idx, inputs["q0"])
     assert torch_library.bits(pool.raw) == torch_library.bits(copies[0])
