@@ -40,8 +40,8 @@ __device__ __forceinline__ void dot_pair(float2 row, const PairSides& side, floa
 }
 
 // Writes the warp's part of a half's dot products, `first` and on. `value` is (x, y) of each in turn.
-template <int kCount>
-__device__ __forceinline__ void write_dots(SharedStorage& smem, const Place& place, uint32_t first,
+template <int kRoom, int kCount>
+__device__ __forceinline__ void write_dots(WindowStorage<kRoom>& smem, const Place& place, uint32_t first,
                                            float (&value)[kCount]) {
   constexpr uint32_t kLanes = 16 / kCount;  // that get the same sum
   const float sum = reduce_values<16>(value, place.lane);
@@ -60,8 +60,8 @@ __device__ __forceinline__ PairSides factor_sides(const Place& /*place*/, const 
 }
 
 // Beyond the rank rows hold anything, and so do their dot products, which nobody reads.
-template <Decay kDecay>
-__device__ __forceinline__ void add_factors(SharedStorage& smem, const Place& place, const PairSides& side,
+template <Decay kDecay, int kRoom>
+__device__ __forceinline__ void add_factors(WindowStorage<kRoom>& smem, const Place& place, const PairSides& side,
                                             const Gate<kDecay>& gate, uint32_t rank) {
   const PairSides decayed = factor_sides(place, side, gate);
 #pragma unroll 1
@@ -72,7 +72,7 @@ __device__ __forceinline__ void add_factors(SharedStorage& smem, const Place& pl
     for (uint32_t i = 0; i < kOwnFactors; ++i) {
       dot_pair(unpack_half(place.pair_of(smem.key_factor[first + i])), decayed, value + kSides * i);
     }
-    write_dots(smem, place, kFirstFactorDot + first, value);
+    write_dots(smem, place, smem.kFirstFactorDot + first, value);
   }
 }
 
@@ -87,7 +87,8 @@ class EntryDecays<Decay::kByChannel> {
   __device__ __forceinline__ EntryDecays(const Place& place, const Gate<Decay::kByChannel>& gate)
       : decay_(pair_of_lanes(place, gate.decay)) {}
 
-  __device__ __forceinline__ void enter_pass(const SharedStorage& smem, const Place& place, uint32_t first,
+  template <int kRoom>
+  __device__ __forceinline__ void enter_pass(const WindowStorage<kRoom>& smem, const Place& place, uint32_t first,
                                              uint32_t entries) {
     constexpr uint32_t kHalfOnes = 0x3C003C00u;
     const char* const gates = place.pairs_from(smem.window_gate, first, entries);
@@ -128,9 +129,10 @@ class EntryDecays<Decay::kByHead> {
 };
 
 // From the newest entry on. An entry that is not live is not looked at, its gate aside.
-template <Decay kDecay>
-__device__ __forceinline__ void add_entries(SharedStorage& smem, const Place& place, const PairSides& side,
+template <Decay kDecay, int kRoom>
+__device__ __forceinline__ void add_entries(WindowStorage<kRoom>& smem, const Place& place, const PairSides& side,
                                             const Gate<kDecay>& gate, uint32_t entries, uint32_t live) {
+  static_assert(sizeof(SharedStorage) >= kPassEntries * kRowBytes, "see Place::pairs_from");
   EntryDecays<kDecay> decays(place, gate);
 #pragma unroll 1
   for (uint32_t pass = 0; pass < entries; pass += kPassEntries) {
@@ -150,10 +152,11 @@ __device__ __forceinline__ void add_entries(SharedStorage& smem, const Place& pl
   }
 }
 
-__device__ __forceinline__ void add_key_query(SharedStorage& smem, const Place& place, const Sides& side) {
+template <int kRoom>
+__device__ __forceinline__ void add_key_query(WindowStorage<kRoom>& smem, const Place& place, const Sides& side) {
   float value[1] = {side.key * side.query};
   const float sum = reduce_values<32>(value, place.lane);
-  if (place.lane == 0) smem.dot_part[place.warp][kKeyQueryDot] = make_float2(sum, 0.0f);
+  if (place.lane == 0) smem.dot_part[place.warp][smem.kKeyQueryDot] = make_float2(sum, 0.0f);
 }
 
 // By what the dot product whose number is the lane counts, and which entries are live: bit 0 is the newest.
@@ -161,31 +164,37 @@ struct Weights {
   float own;
   uint32_t live;
 
-  template <Decay kDecay>
-  __device__ __forceinline__ Weights(const SharedStorage& smem, const Place& place, const Gate<kDecay>& gate,
+  template <Decay kDecay, int kRoom>
+  __device__ __forceinline__ Weights(const WindowStorage<kRoom>& smem, const Place& place, const Gate<kDecay>& gate,
                                      uint32_t entries) {
     const bool occupied = place.lane < entries;
-    const float of_other = place.lane < kKeyQueryDot ? gate.of_checkpoint() : 1.0f;
+    const float of_other = place.lane < smem.kKeyQueryDot ? gate.of_checkpoint() : 1.0f;
     own = occupied ? smem.window_weight[place.warp][entries - 1 - place.lane] * gate.of_window() : of_other;
     live = __ballot_sync(kFullWarp, occupied && own != 0.0f);
   }
 };
 
 // Adds the warps' parts up, each warp for itself. Entries and factors that are not there get zeros.
-__device__ __forceinline__ void finish_dots(SharedStorage& smem, const Place& place, const Weights& weights,
+template <int kRoom>
+__device__ __forceinline__ void finish_dots(WindowStorage<kRoom>& smem, const Place& place, const Weights& weights,
                                             uint32_t rank) {
-  const uint32_t n = place.lane;
-  const bool is_live = n < kEntries ? (weights.live >> n & 1) != 0 : n < kFirstFactorDot + rank || n == kKeyQueryDot;
-  float2 sum = make_float2(0.0f, 0.0f);
-  if (is_live) {
 #pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) {
-      const float2 part = smem.dot_part[warp][n];
-      sum = make_float2(sum.x + part.x, sum.y + part.y);
+  for (uint32_t first = 0; first < smem.kDots; first += 32) {
+    const uint32_t n = first + place.lane;
+    const float weight = first == 0 ? weights.own : 1.0f;
+    const bool is_live =
+        n < kRoom ? (weights.live >> n & 1) != 0 : n < smem.kFirstFactorDot + rank || n == smem.kKeyQueryDot;
+    float2 sum = make_float2(0.0f, 0.0f);
+    if (is_live) {
+#pragma unroll
+      for (int warp = 0; warp < kWarps; ++warp) {
+        const float2 part = smem.dot_part[warp][n];
+        sum = make_float2(sum.x + part.x, sum.y + part.y);
+      }
+      sum = make_float2(weight * sum.x, weight * sum.y);
     }
-    sum = make_float2(weights.own * sum.x, weights.own * sum.y);
+    if (n < smem.kDots) smem.dot[place.warp][n] = sum;
   }
-  if (n < kDots) smem.dot[place.warp][n] = sum;
   __syncwarp();
 }
 

@@ -22,8 +22,8 @@ struct PairProducts {
 __device__ __forceinline__ float of_both_halves(float value) { return value + __shfl_xor_sync(kFullWarp, value, 16); }
 
 // S kn and S qn of the thread's value channel; `scale` is its own.
-template <Decay kDecay>
-__device__ __forceinline__ float2 state_products(const SharedStorage& smem, const Place& place,
+template <Decay kDecay, int kRoom>
+__device__ __forceinline__ float2 state_products(const WindowStorage<kRoom>& smem, const Place& place,
                                                  const Gate<kDecay>& gate, float scale, uint32_t live, uint32_t entries,
                                                  uint32_t rank) {
   const float2* const dot = smem.dot[place.warp];
@@ -34,7 +34,7 @@ __device__ __forceinline__ float2 state_products(const SharedStorage& smem, cons
     for (uint32_t i = 0; i < kOwnFactors; ++i) {
       const uint32_t factor = pass + kOwnFactors * place.half + i;
       const uint32_t values = place.pair_of(smem.value_factor[factor]);
-      sum.add(unpack_half(factor < rank ? values : 0), dot[kFirstFactorDot + factor]);
+      sum.add(unpack_half(factor < rank ? values : 0), dot[smem.kFirstFactorDot + factor]);
     }
   }
 #pragma unroll 1
@@ -78,17 +78,16 @@ __device__ __forceinline__ void write_value_rows(const SharedStorage& smem, uint
   tensor_of<uint16_t>(smem, kOutput)[channel] = bfloat_bits(output);
 }
 
-// The weights that change, in the functional form all of them; in place the counter.
+// The weights that change, or all of them.
 template <Decay kDecay>
-__device__ __forceinline__ void write_weights(const SharedStorage& smem, uint32_t thread, const Gate<kDecay>& gate,
-                                              uint32_t entries, bool in_place) {
+__device__ __forceinline__ void write_weights(const WindowStorage<kEntries>& smem, uint32_t thread,
+                                              const Gate<kDecay>& gate, uint32_t entries, bool all) {
   const bool changes = kDecay == Decay::kByHead ? thread <= entries : thread == entries;
-  if (thread < kEntries && (changes || !in_place)) {
+  if (thread < kEntries && (changes || all)) {
     const float weight = smem.window_weight[0][thread];
     const float decayed = thread < entries ? weight * gate.of_window() : weight;
     tensor_of<float>(smem, kTargetWeight)[thread] = thread == entries ? 1.0f : decayed;
   }
-  if (in_place && thread == 0) *tensor_of<int32_t>(smem, kFillCount) = static_cast<int32_t>(entries + 1);
 }
 
 }  // namespace leapquant::cuda::step

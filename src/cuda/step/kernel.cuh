@@ -15,15 +15,14 @@
 // from h on are not read.
 #pragma once
 
-#include "cuda/step/finish.cuh"
-#include "cuda/step/products.cuh"
+#include "cuda/step/token.cuh"
 
 namespace leapquant::cuda::step {
 
 template <Decay kDecay>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     step_kernel(const __grid_constant__ StepArguments arguments) {
-  __shared__ SharedStorage smem;
+  __shared__ WindowStorage<kEntries> smem;
   const Place place;
   const uint32_t thread = place.thread;
   Program program;
@@ -40,42 +39,16 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     wait_for_copies();
     return;
   }
-  copy_window<kDecay>(smem, place, entries);
-
-  // T1, T2
-  if (place.warp == 0) smem.beta = beta_of(bfloat_of(token.beta_input));
+  copy_weights(smem, place);
+  copy_window<kDecay>(smem, place, entries, entries);
   const Gate<kDecay> gate(arguments, smem, place, token, scales);
-  smem.value[thread] = make_uint2(token.value, __float_as_uint(scales.value));
-  float power;
-  const Sides side = normalize(smem, place, token, gate.code_scale, power);
-  // T5 of the keys: nobody reads these rows, and what is written need not be kept.
   const bool in_place = arguments.slot_index != nullptr;
-  const uint32_t row = in_place ? entries : 0;
-  write_key_row(smem, thread, row, side);
-  write_decays(smem, thread, row, gate);
-  const bool finite_decay = gate.is_finite();
-  // T3. The window's rows, whose number had to be known first, are the last to arrive.
-  add_key_query(smem, place, side);
-  const PairSides pair(place, side);
-  wait_for_factors();
-  add_factors(smem, place, pair, gate, arguments.rank);
-  multiply_codes(smem, place, codes, side, pair, power * gate.code_scale, power_inverse(power),
-                 arguments.code_exponents);
-  wait_for_window();
-  const Weights weights(smem, place, gate, entries);
-  add_entries(smem, place, pair, gate, entries, weights.live);
-  __syncthreads();
-  finish_dots(smem, place, weights, arguments.rank);
-  const uint2 value = smem.value[thread];
-  const float2 state =
-      state_products(smem, place, gate, __uint_as_float(value.y), weights.live, entries, arguments.rank);
-  // T4, T5
-  const float update = smem.beta * (bfloat_of(value.x) - state.x);
-  const float output = fmaf(smem.dot[place.warp][kKeyQueryDot].x, update, state.y);
-  write_value_rows(smem, place.value_channel, row, update, output);
-  write_weights(smem, thread, gate, entries, in_place);
-  const bool finite = finite_decay && isfinite(output) && isfinite(update);
-  if (!finite && in_place) record(arguments, Trouble::kNonFinite, program);
+  const bool finite =
+      step_token(arguments, smem, place, codes, scales, token, gate, entries, in_place ? entries : 0);
+  write_weights(smem, thread, gate, entries, !in_place);
+  if (!in_place) return;
+  if (thread == 0) *tensor_of<int32_t>(smem, kFillCount) = static_cast<int32_t>(entries + 1);
+  if (!finite) record(arguments, Trouble::kNonFinite, program);
 }
 
 }  // namespace leapquant::cuda::step

@@ -75,7 +75,8 @@ struct CopyPlace {
 };
 
 // Row `row` of those of `count`, and the eighth behind it.
-__device__ __forceinline__ void copy_rows(const uint16_t (&smem)[kEntries][kDim], const char* source, uint32_t row,
+template <int kRoom>
+__device__ __forceinline__ void copy_rows(const uint16_t (&smem)[kRoom][kDim], const char* source, uint32_t row,
                                           uint32_t target, uint32_t count) {
   constexpr uint32_t kEightRows = 8 * kRowBytes;
   if (row < count) copy_async16(shared_address(smem) + target, source);
@@ -94,23 +95,29 @@ __device__ __forceinline__ void copy_factors(const StepArguments& arguments, Sha
   end_copy_group();
 }
 
-// The occupied entries alone, and all weights.
-template <Decay kDecay>
-__device__ __forceinline__ void copy_window(SharedStorage& smem, const Place& place, uint32_t entries) {
+// The weights of all of the window's entries.
+template <int kRoom>
+__device__ __forceinline__ void copy_weights(WindowStorage<kRoom>& smem, const Place& place) {
+  const char* const weights = tensor_of<char>(smem, kWindowWeight) + 16 * place.lane;
+  if (place.lane < kEntries / 4) {
+    copy_async16(shared_address(smem.window_weight[place.warp]) + 16 * place.lane, weights);
+  }
+}
+
+// The rows of `count` entries of the window, the first of `entries` that there are.
+template <Decay kDecay, int kRoom>
+__device__ __forceinline__ void copy_window(WindowStorage<kRoom>& smem, const Place& place, uint32_t count,
+                                            uint32_t entries) {
   const CopyPlace own(place);
   const uint32_t offset = own.row * kRowBytes + own.byte;
   const char* const keys = tensor_of<char>(smem, kWindowKey) + offset;
   [[maybe_unused]] const char* const gates = tensor_of<char>(smem, kWindowGate) + offset;
   const char* const updates = tensor_of<char>(smem, kWindowUpdate) + offset;
-  const char* const weights = tensor_of<char>(smem, kWindowWeight) + 16 * place.lane;
   // Eight entries on, an age has the same bit 2.
   const uint32_t target = own.row * kRowBytes + row_offset(own.byte, half_of_age(entries - 1 - own.row));
-  copy_rows(smem.window_key, keys, own.row, target, entries);
-  if constexpr (kDecay == Decay::kByChannel) copy_rows(smem.window_gate, gates, own.row, target, entries);
-  copy_rows(smem.window_update, updates, own.row, target, entries);
-  if (place.lane < kEntries / 4) {
-    copy_async16(shared_address(smem.window_weight[place.warp]) + 16 * place.lane, weights);
-  }
+  copy_rows(smem.window_key, keys, own.row, target, count);
+  if constexpr (kDecay == Decay::kByChannel) copy_rows(smem.window_gate, gates, own.row, target, count);
+  copy_rows(smem.window_update, updates, own.row, target, count);
   end_copy_group();
 }
 

@@ -36,6 +36,7 @@ struct Gate;
 // A thread's channel.
 template <>
 struct Gate<Decay::kByChannel> {
+  float log_gate;     // g
   float decay;        // en
   float log_decay;    // pcum'
   float state_decay;  // exp(pcum')
@@ -43,15 +44,18 @@ struct Gate<Decay::kByChannel> {
 
   __device__ __forceinline__ Gate(const StepArguments& arguments, SharedStorage& /*smem*/, const Place& /*place*/,
                                   const Token& token, const Scales& scales) {
-    const float gate = log_gate<float>(arguments, token);
-    decay = expf(gate);
-    log_decay = scales.checkpoint_decay + gate;
+    log_gate = step::log_gate<float>(arguments, token);
+    decay = expf(log_gate);
+    // g as it is rounded, not within a fused multiply-add: a commit adds what a draft has stored of it.
+    log_decay = __fadd_rn(scales.checkpoint_decay, log_gate);
     state_decay = expf(log_decay);
     code_scale = divide_by_127(scales.key) * state_decay;
   }
 
   static constexpr __device__ float of_window() { return 1.0f; }
   static constexpr __device__ float of_checkpoint() { return 1.0f; }
+  // What the checkpoint has seen with it.
+  __device__ __forceinline__ float checkpoint_decay() const { return log_decay; }
   __device__ __forceinline__ bool is_finite() const { return isfinite(log_decay); }
 };
 
@@ -72,6 +76,7 @@ struct Gate<Decay::kByHead> {
 
   __device__ __forceinline__ float of_window() const { return decay.token; }
   __device__ __forceinline__ float of_checkpoint() const { return decay.checkpoint; }
+  __device__ __forceinline__ float checkpoint_decay() const { return decay.checkpoint; }
   __device__ __forceinline__ bool is_finite() const { return isfinite(decay.checkpoint); }
 };
 

@@ -50,27 +50,38 @@ __device__ __forceinline__ void write_no_numbers(const SharedStorage& smem, uint
   if (thread < kEntries) tensor_of<float>(smem, kTargetWeight)[thread] = no_number;
 }
 
-// What the counter says: the occupied entries, or that the program must not step, which is then dealt with. A flush
+// The occupied entries of a pool's program, or why it must not step: by its counter, and the weights [L]. A flush
 // leaves the counter at L and the weights at 0; NaN is no 0.
+struct Occupied {
+  uint32_t entries;
+  bool ok = true;
+  Trouble trouble = Trouble::kCounter;
+
+  __device__ __forceinline__ Occupied(int32_t count, const float* weights) : entries(static_cast<uint32_t>(count)) {
+    if (entries < kEntries) return;
+    ok = entries == kEntries && weights[kEntries - 1] == 0.0f;
+    if (entries == kEntries) trouble = Trouble::kUnflushed;
+    entries = 0;
+  }
+};
+
+// What the counter says: the occupied entries, or that the program must not step, which is then dealt with.
 template <Decay kDecay>
 __device__ __forceinline__ bool find_entries(const StepArguments& arguments, const SharedStorage& smem,
                                              const Program& program, uint32_t thread, int32_t count,
                                              uint32_t& entries) {
   const bool in_place = arguments.slot_index != nullptr;
-  entries = static_cast<uint32_t>(count);
-  if (entries < kEntries) return true;
   if (!in_place) {
+    entries = static_cast<uint32_t>(count);
+    if (entries < kEntries) return true;
     write_no_numbers<kDecay>(smem, thread);
     return false;
   }
-  Trouble trouble = Trouble::kCounter;
-  if (entries == kEntries) {
-    entries = 0;
-    if (tensor_of<float>(smem, kWindowWeight)[kEntries - 1] == 0.0f) return true;
-    trouble = Trouble::kUnflushed;
-  }
+  const Occupied occupied(count, tensor_of<float>(smem, kWindowWeight));
+  entries = occupied.entries;
+  if (occupied.ok) return true;
   tensor_of<uint16_t>(smem, kOutput)[thread] = 0;
-  if (thread == 0) record(arguments, trouble, program);
+  if (thread == 0) record(arguments, occupied.trouble, program);
   return false;
 }
 

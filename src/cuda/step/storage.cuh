@@ -18,12 +18,6 @@ inline constexpr uint32_t kDigitBlock = kSides * kDigitSide + 32;
 inline constexpr int kTerms = 3;
 inline constexpr int kTermRow = kDim + 8;
 
-// Dot products over the key channels that both sides need: window entries from the newest on, old factors, and kn . qn.
-inline constexpr int kFirstFactorDot = kEntries;
-inline constexpr int kKeyQueryDot = kEntries + kMostFactors;
-inline constexpr int kDots = kKeyQueryDot + 1;
-static_assert(kDots <= 32, "a lane adds up one of them");
-
 inline constexpr uint32_t kRowBytes = 2 * kDim;  // of 16-bit elements
 
 // A decay that is the same for all channels: what a token does to the state, and what the checkpoint has seen with it.
@@ -35,22 +29,32 @@ struct HeadDecay {
 struct alignas(16) SharedStorage {
   uint16_t key_factor[kMostFactors][kDim];
   uint16_t value_factor[kMostFactors][kDim];
-  uint16_t window_key[kEntries][kDim];
-  uint16_t window_gate[kEntries][kDim];  // with a decay by channel
-  uint16_t window_update[kEntries][kDim];
-  float window_weight[kWarps][kEntries];  // a copy a warp
   union {
     char digits[kDim / 32 * kDigitBlock];
     uint16_t terms[kSides][kTerms][kTermRow];  // written once the digits are known not to be read
   };
-  float4 norm_part[kWarps];        // by warp: sums of kx^2 and qx^2, max |c|
-  float2 dot_part[kWarps][kDots];  // by warp; x: with kn, y: with qn
-  float2 dot[kWarps][kDots];       // their sums, a copy a warp
-  float product[kSides][kDim];     // codes x thin, by value channel
-  uint2 value[kDim];               // a thread's own between its arrival and its use: bits of v and of s_v
-  HeadDecay decay;                 // with a decay by head
+  float4 norm_part[kWarps];     // by warp: sums of kx^2 and qx^2, max |c|
+  float product[kSides][kDim];  // codes x thin, by value channel
+  uint2 value[kDim];            // a thread's own between its arrival and its use: bits of v and of s_v
+  HeadDecay decay;              // with a decay by head
   float beta;
   char* address[kTensorCount];  // of the program's tensors
+};
+
+// ... with room for kRoom entries: those of a window, and of a draft that goes on behind them.
+template <int kRoom>
+struct alignas(16) WindowStorage : SharedStorage {
+  // Dot products over the key channels that both sides need: entries from the newest on, old factors, and kn . qn.
+  static constexpr uint32_t kFirstFactorDot = kRoom;
+  static constexpr uint32_t kKeyQueryDot = kRoom + kMostFactors;
+  static constexpr uint32_t kDots = kKeyQueryDot + 1;
+
+  uint16_t window_key[kRoom][kDim];
+  uint16_t window_gate[kRoom][kDim];  // with a decay by channel
+  uint16_t window_update[kRoom][kDim];
+  float window_weight[kWarps][kRoom];  // a copy a warp
+  float2 dot_part[kWarps][kDots];      // by warp; x: with kn, y: with qn
+  float2 dot[kWarps][kDots];           // their sums, a copy a warp
 };
 
 // Dot products and their use are shared out among the halves of a warp: each has the warp's 32 channels, a pair a lane,
@@ -88,7 +92,8 @@ struct Place {
   // The lane's pair in the row of the entry of age `first`; further rows lie in front of it, an entry's age each. Of
   // ages beyond the occupied entries it is something else in shared memory (up to kPassEntries rows are in front of a
   // window's).
-  __device__ __forceinline__ const char* pairs_from(const uint16_t (&rows)[kEntries][kDim], uint32_t first,
+  template <int kRoom>
+  __device__ __forceinline__ const char* pairs_from(const uint16_t (&rows)[kRoom][kDim], uint32_t first,
                                                     uint32_t entries) const {
     const int row = static_cast<int>(entries) - 1 - static_cast<int>(first);
     return reinterpret_cast<const char*>(rows) + row * static_cast<int>(kRowBytes) + pair_byte;
