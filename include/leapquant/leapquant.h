@@ -404,8 +404,7 @@ LQ_API lq_status lq_draft_bytes(const lq_geometry* geometry, int64_t n, int32_t 
  * end attend to all of its entries, which single steps would have flushed into the checkpoint by then.
  *
  * Programs that lq_step_inplace would not step give zero rows, and are recorded as there. Results that are not finite
- * are recorded by the commit that appends them. Allocates and synchronises as lq_step_inplace does. A backend without
- * it refuses it (LQ_UNSUPPORTED), by name. */
+ * are recorded by the commit that appends them. Allocates and synchronises as lq_step_inplace does. */
 LQ_API lq_status lq_pool_draft(lq_pool* pool, const lq_tensor* idx, int32_t tokens, const lq_token* token,
                                const lq_step_params* params, const lq_tensor* scratch, const lq_tensor* o,
                                void* stream);
@@ -415,14 +414,14 @@ LQ_API lq_status lq_pool_draft(lq_pool* pool, const lq_tensor* idx, int32_t toke
  * accepted a slot keeps every byte; with all T, and room for them, its bytes are those of T calls of
  * lq_step_flush_inplace.
  *
- *   idx, tokens, scratch  those of the draft.
+ *   idx, tokens, scratch  those of the draft. An index beyond the pool is recorded whatever it accepts.
  *   accepted              int32 [n], contiguous, on the pool's device: 0 to T. A backend on host memory refuses any
  *                         other value; elsewhere nothing is appended, and it is recorded (LQ_ERROR_COUNTER).
  *   q0                    as in lq_flush_inplace.
  *
  * Between draft and commit the slots must stay as they are: where there are not as many occupied entries as the draft
  * met, nothing is appended, and it is recorded (LQ_ERROR_COUNTER). So a draft is committed once. Allocates and
- * synchronises as lq_flush_inplace does. A backend without it refuses it (LQ_UNSUPPORTED), by name. */
+ * synchronises as lq_flush_inplace does. */
 LQ_API lq_status lq_pool_commit(lq_pool* pool, const lq_tensor* idx, int32_t tokens, const lq_tensor* scratch,
                                 const lq_tensor* accepted, const lq_tensor* q0, void* stream);
 
@@ -430,13 +429,11 @@ LQ_API lq_status lq_pool_commit(lq_pool* pool, const lq_tensor* idx, int32_t tok
 
 /* Flushes, in place, windows of any fill: every program of the slots in `idx` whose counter is from 1 to L gets a new
  * checkpoint, an empty window and counter 0. (A counter of L over a window that a flush has emptied becomes 0, and
- * nothing is quantized.) Entries from the counter on must be empty: weight 0, gate 1. Otherwise as lq_flush_inplace. A
- * backend without it refuses it (LQ_UNSUPPORTED), by name. */
+ * nothing is quantized.) Entries from the counter on must be empty: weight 0, gate 1. Otherwise as lq_flush_inplace. */
 LQ_API lq_status lq_pool_flush_now(lq_pool* pool, const lq_tensor* idx, const lq_tensor* q0, void* stream);
 
 /* Gives the slots in `idx` the bytes of a new pool's: a zero state, an empty window, counters 0. Indices as in
- * lq_flush_inplace; duplicates are harmless. Allocates and synchronises as that does. A backend without it refuses it
- * (LQ_UNSUPPORTED), by name. */
+ * lq_flush_inplace; duplicates are harmless. Allocates and synchronises as that does. */
 LQ_API lq_status lq_pool_reset_slots(lq_pool* pool, const lq_tensor* idx, void* stream);
 
 /* Copies slot src[i] to slot dst[i], for all i, byte for byte: checkpoint, window and counters. For forks of a sequence
@@ -447,8 +444,7 @@ LQ_API lq_status lq_pool_reset_slots(lq_pool* pool, const lq_tensor* idx, void* 
  *             other lists are refused on host memory, which takes n * n comparisons; elsewhere they are the caller's
  *             error.
  *
- * Bytes between the regions of the padded layout are not copied. Allocates and synchronises as lq_flush_inplace does. A
- * backend without it refuses it (LQ_UNSUPPORTED), by name. */
+ * Bytes between the regions of the padded layout are not copied. Allocates and synchronises as lq_flush_inplace does. */
 LQ_API lq_status lq_pool_copy_slots(lq_pool* pool, const lq_tensor* src, const lq_tensor* dst, void* stream);
 
 /* Which way the elements of a dense state run in memory. */
@@ -459,7 +455,8 @@ typedef enum lq_state_order {
 
 /* Imports dense states, as a prefill leaves them: every program of the slots in `idx` gets the checkpoint of its state
  * (steps 2 and 3 of a flush), an empty window, and the counter that `offset` says. Nothing of the slot's last tenant
- * stays. The state of a slot that is exported and imported again is the one that a flush would have left, bit for bit.
+ * stays. The state of a slot that is exported and imported again is as close as a flush would have left it, and on host
+ * memory the same bit for bit.
  *
  *   idx     as in lq_flush_inplace; position i takes state i.
  *   state   float32 or bfloat16, [n, H, V, K] (LQ_STATE_VK) or [n, H, K, V] (LQ_STATE_KV); may be strided over n and H.
@@ -470,7 +467,7 @@ typedef enum lq_state_order {
  *   q0      as in lq_flush_inplace.
  *
  * A state that is not finite is imported all the same, and recorded (LQ_ERROR_NONFINITE). Allocates and synchronises as
- * lq_flush_inplace does. A backend without it refuses it (LQ_UNSUPPORTED), by name. */
+ * lq_flush_inplace does. */
 LQ_API lq_status lq_pool_import_state(lq_pool* pool, const lq_tensor* idx, const lq_tensor* state, lq_state_order order,
                                       const lq_tensor* offset, const lq_tensor* q0, void* stream);
 
@@ -482,7 +479,7 @@ LQ_API lq_status lq_pool_import_state(lq_pool* pool, const lq_tensor* idx, const
  *          (LQ_ERROR_INDEX, LQ_ERROR_COUNTER).
  *   state  float32 [n, H, V, K] (LQ_STATE_VK) or [n, H, K, V] (LQ_STATE_KV), contiguous; overlaps nothing else.
  *
- * Allocates and synchronises as lq_flush_inplace does. A backend without it refuses it (LQ_UNSUPPORTED), by name. */
+ * Allocates and synchronises as lq_flush_inplace does. */
 LQ_API lq_status lq_pool_export_state(lq_pool* pool, const lq_tensor* idx, const lq_tensor* state, lq_state_order order,
                                       void* stream);
 
@@ -496,7 +493,7 @@ typedef enum lq_pool_error_kind {
                              checkpoint; or a step whose output, update or log-decay (GDN: decay) is NaN or Inf */
   LQ_ERROR_UNFLUSHED = 2, /* a step met a full window that was not flushed */
   LQ_ERROR_COUNTER = 3,   /* a step, draft or export met a counter below 0 or above L; a commit, one that is not what
-                             its draft met */
+                             its draft met; on a device, `offset` or `accepted` out of range */
   LQ_ERROR_KIND_COUNT = 4
 } lq_pool_error_kind;
 

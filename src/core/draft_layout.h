@@ -19,7 +19,7 @@ struct DraftHeader {
   int32_t tokens;      // T; 0 when the program was not drafted
   int32_t entries;     // occupied entries of the window then
   uint32_t nonfinite;  // bit t: the results of token t hold NaN or Inf
-  int32_t unused;
+  int32_t stage;       // a commit's own, on devices, from one of its launches to the next; 0 otherwise
 };
 static_assert(sizeof(DraftHeader) == kDraftAlignment);
 
@@ -77,7 +77,7 @@ struct DraftProgram {
   float* decay;        // [1] GDN: with all of the tokens' gates
 };
 
-// Records of [n, H] programs. A commit only reads them.
+// Records of [n, H] programs. A commit reads them; it writes nothing but the stage.
 struct DraftView {
   char* base = nullptr;
   DraftLayout layout{};

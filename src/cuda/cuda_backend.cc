@@ -9,6 +9,8 @@
 
 #include "cuda/common/arguments.h"
 #include "cuda/common/check.h"
+#include "cuda/draft/arguments.h"
+#include "cuda/draft/launch.h"
 #include "cuda/flush/launch.h"
 #include "cuda/slots/arguments.h"
 #include "cuda/slots/launch.h"
@@ -145,6 +147,24 @@ class CudaBackend final : public Backend {
     return on_device("step", [&] { return step::launch_step(arguments.value(), as_stream(stream)); });
   }
 
+  Status draft(const DraftPlan& plan, void* stream) override {
+    const Result<draft::DraftArguments> arguments = draft::draft_arguments(plan);
+    LQ_RETURN_IF_ERROR(arguments.status());
+    return on_device("draft", [&] { return draft::launch_draft(arguments.value(), as_stream(stream)); });
+  }
+
+  Status commit(const CommitPlan& plan, void* stream) override {
+    const Result<FlushArguments> flush = checked_arguments(plan.flush);
+    LQ_RETURN_IF_ERROR(flush.status());
+    const Result<draft::CommitArguments> commit = draft::commit_arguments(plan);
+    LQ_RETURN_IF_ERROR(commit.status());
+    return on_device("commit of drafts", [&] {
+      cudaError_t error = draft::launch_fill(commit.value(), as_stream(stream));
+      if (error == cudaSuccess) error = launch_flush(flush.value(), kernels_, as_stream(stream));
+      return error == cudaSuccess ? draft::launch_rest(commit.value(), as_stream(stream)) : error;
+    });
+  }
+
   Status import_state(const StatePlan& plan, void* stream) override {
     const Result<state::ImportArguments> arguments = state::import_arguments(plan);
     LQ_RETURN_IF_ERROR(arguments.status());
@@ -268,6 +288,7 @@ Result<std::unique_ptr<Backend>> create(const BackendOptions& options) {
   FlushKernels kernels;
   LQ_RETURN_IF_CUDA_ERROR(prepare_flush(&kernels), "loading the kernels");
   LQ_RETURN_IF_CUDA_ERROR(step::prepare_step(), "loading the kernels");
+  LQ_RETURN_IF_CUDA_ERROR(draft::prepare_drafts(), "loading the kernels");
   LQ_RETURN_IF_CUDA_ERROR(slots::prepare_slots(), "loading the kernels");
   LQ_RETURN_IF_CUDA_ERROR(state::prepare_states(), "loading the kernels");
   return std::unique_ptr<Backend>(new CudaBackend(options.device, kernels, target));

@@ -54,15 +54,13 @@ class Backend {
   virtual Status reset_slots(const SlotPlan& plan, void* stream) = 0;
   virtual Status copy_slots(const SlotPlan& plan, void* stream) = 0;
 
-  // What follows a backend may lack, and then says so before anything is touched.
-
   // Dense states become checkpoints with an empty window, or are rebuilt from checkpoint and window.
-  virtual Status import_state(const StatePlan& /*plan*/, void* /*stream*/) { return lacking("the import of states"); }
-  virtual Status export_state(const StatePlan& /*plan*/, void* /*stream*/) { return lacking("the export of states"); }
+  virtual Status import_state(const StatePlan& plan, void* stream) = 0;
+  virtual Status export_state(const StatePlan& plan, void* stream) = 0;
 
   // Tokens that are stepped ahead without a trace in the pool, and the appending of those that are accepted.
-  virtual Status draft(const DraftPlan& /*plan*/, void* /*stream*/) { return lacking("the draft of tokens"); }
-  virtual Status commit(const CommitPlan& /*plan*/, void* /*stream*/) { return lacking("the commit of drafts"); }
+  virtual Status draft(const DraftPlan& plan, void* stream) = 0;
+  virtual Status commit(const CommitPlan& plan, void* stream) = 0;
 
   // Memory on the backend's device. `allocate` gives zeroed bytes, aligned to at least 256.
   virtual Result<void*> allocate(size_t bytes) = 0;
@@ -73,11 +71,6 @@ class Backend {
   // Copies between device and host memory and waits for it.
   virtual Status copy_to_host(void* host, const void* device, size_t bytes, void* stream) = 0;
   virtual Status copy_from_host(void* device, const void* host, size_t bytes, void* stream) = 0;
-
- private:
-  Status lacking(const char* what) const {
-    return unsupported(std::string("backend '") + state().name + "' lacks " + what);
-  }
 };
 
 // What the registry knows of a backend before one is created.

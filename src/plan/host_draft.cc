@@ -66,7 +66,8 @@ std::optional<CommitProgram> committing_program(const CommitPlan& plan, int64_t 
   const int64_t head = n % plan.flush.geometry.num_heads;
   const int64_t slot = plan.flush.due.slot_index[position];
   const int32_t accepted = plan.accepted[position];
-  if (slot <= 0 || accepted == 0) return std::nullopt;
+  if (slot <= 0) return std::nullopt;
+  if (accepted == 0 && slot < plan.flush.due.num_slots) return std::nullopt;  // an index beyond is always reported
   const auto occupied = occupied_entries(plan.flush.geometry, plan.flush.due, plan.flush.window, slot, head);
   if (!occupied.ok()) {
     record_error(*plan.flush.due.errors, occupied.trouble(), position);

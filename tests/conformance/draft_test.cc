@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Speculative decoding: what drafts give, what they leave alone, what a commit appends. Over the backends on host
-// memory: those on a device refuse them so far.
+// Speculative decoding: what drafts give, what they leave alone, what a commit appends.
 #include <algorithm>
 #include <climits>
 #include <limits>
@@ -360,6 +359,7 @@ TEST_P(DraftTest, RefusesByName) {
   wrong.shape[1] = 3;
   commit_with(&DraftArguments::q0, wrong, "'q0'");
   for (const int32_t count : {-1, 5}) {
+    if (!GetParam().backend.on_host()) break;  // reported: see below
     arguments.accepted_values[1] = count;
     arguments.upload();
     expect_refusal(arguments.enqueue_commit(pool.pool()), "tensor 'accepted': expected 0 to 4 tokens");
@@ -382,7 +382,64 @@ TEST_P(DraftTest, RefusesByName) {
   EXPECT_EQ(bytes, 3 * 2 * (8 * 520 + 96));
 }
 
-LQ_FOR_HOST_BACKENDS_AND_GATES(DraftTest);
+// A device's memory is not looked at before the call: sequences with such a number keep every byte.
+TEST_P(DraftTest, NumbersOfAcceptedTokensOutOfRangeAreReportedByDevices) {
+  if (GetParam().backend.on_host()) return;  // refused: see above
+  const Context backend = context();
+  const MirroredPool pool = pool_at(backend, 14);
+  const auto before = bytes_of(pool);
+  DraftArguments arguments(backend.info().device, {2, 1, 3}, 4, tokens_of(12, 99), start_basis());
+  arguments.draft(pool);
+  arguments.commit(pool, {0, 5, -1});
+  EXPECT_EQ(bytes_of(pool), before);
+  const lq_pool_errors errors = pool.read_errors();
+  EXPECT_EQ(errors.flags, 1u << LQ_ERROR_COUNTER);
+  EXPECT_EQ(errors.first_position[LQ_ERROR_COUNTER], 1);
+}
+
+// An index beyond the pool is reported whether it accepts tokens or not.
+TEST_P(DraftTest, IndicesBeyondThePoolAreReported) {
+  const Context backend = context();
+  const MirroredPool pool = pool_at(backend, 4);
+  const auto before = bytes_of(pool);
+  DraftArguments arguments(backend.info().device, {1, 4}, 2, tokens_of(4, 100), start_basis());
+  arguments.draft(pool);
+  EXPECT_EQ(pool.read_errors().first_position[LQ_ERROR_INDEX], 1);
+  arguments.commit(pool, {0, 0});
+  EXPECT_EQ(bytes_of(pool), before);
+  EXPECT_EQ(pool.read_errors().first_position[LQ_ERROR_INDEX], 1);
+}
+
+// What is due when a commit comes, and what a flush has left, is none of its business unless tokens go there.
+TEST_P(DraftTest, ACommitFlushesOnlyWhatItFills) {
+  const Context backend = context(2);
+  const MirroredPool pool = pool_at(backend, 15);
+  const judge::StepInputs tokens = tokens_of(6, 101);
+  // Slot 1 has been flushed, and slot 2 is due in one head.
+  StepArguments single(backend.info().device, {1}, gather(tokens, {0}));
+  DraftArguments arguments(backend.info().device, {1, 2, 3}, 2, tokens, start_basis());
+  single.step_flush(pool, arguments.q0);
+  pool.counter(2, 1) = 16;
+  judge::slot_window(pool.host(), 2, 1).window_weight[15] = 1.0f;
+  arguments.draft(pool);
+  EXPECT_EQ(pool.read_errors().flags, 1u << LQ_ERROR_UNFLUSHED);
+  const auto before = bytes_of(pool);
+  arguments.commit(pool, {0, 0, 0});
+  EXPECT_EQ(bytes_of(pool), before);
+  EXPECT_EQ(pool.read_errors().flags, 0u);
+  const std::vector<int32_t> untouched = {1, 2};
+  const auto checkpoints = bytes_of(judge::read_slots(pool.host(), tokens.geometry, untouched));
+  arguments.commit(pool, {0, 0, 2});
+  EXPECT_EQ(bytes_of(judge::read_slots(pool.host(), tokens.geometry, untouched)), checkpoints);
+  for (int64_t head = 0; head < kHeads; ++head) {
+    EXPECT_EQ(pool.counter(1, head), 16);
+    EXPECT_EQ(pool.counter(2, head), head == 1 ? 16 : 15);
+    EXPECT_EQ(pool.counter(3, head), 1);
+  }
+  EXPECT_EQ(pool.read_errors().flags, 0u);
+}
+
+LQ_FOR_ALL_BACKENDS_AND_GATES(DraftTest);
 
 }  // namespace
 }  // namespace leapquant::conformance

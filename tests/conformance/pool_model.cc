@@ -218,7 +218,7 @@ std::vector<ModelDraft> PoolModel::draft(int64_t slot, const judge::StepInputs& 
 }
 
 void PoolModel::commit(int64_t slot, const std::vector<ModelDraft>& drafts, int32_t accepted) {
-  if (accepted == 0 || !is_slot(slot)) return;
+  if (!is_slot(slot) || accepted == 0) return;
   for (int64_t head = 0; head < geometry_.num_heads; ++head) {
     ModelProgram& program = at(slot, head);
     const ModelDraft& draft = drafts[static_cast<size_t>(head)];
