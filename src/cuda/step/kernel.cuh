@@ -23,7 +23,7 @@ namespace leapquant::cuda::step {
 template <Decay kDecay>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     step_kernel(const __grid_constant__ StepArguments arguments) {
-  __shared__ SharedStorage smem;
+  __shared__ StorageOf<kDecay> smem;
   const Place place;
   const uint32_t thread = place.thread;
   Program program;

@@ -96,7 +96,7 @@ __device__ __forceinline__ void copy_factors(const StepArguments& arguments, Sha
 
 // The occupied entries alone, and all weights.
 template <Decay kDecay>
-__device__ __forceinline__ void copy_window(SharedStorage& smem, const Place& place, uint32_t entries) {
+__device__ __forceinline__ void copy_window(StorageOf<kDecay>& smem, const Place& place, uint32_t entries) {
   const CopyPlace own(place);
   const uint32_t offset = own.row * kRowBytes + own.byte;
   const char* const keys = tensor_of<char>(smem, kWindowKey) + offset;

@@ -41,8 +41,8 @@ struct Gate<Decay::kByChannel> {
   float state_decay;  // exp(pcum')
   float code_scale;   // c = s_k / 127 exp(pcum')
 
-  __device__ __forceinline__ Gate(const StepArguments& arguments, SharedStorage& /*smem*/, const Place& /*place*/,
-                                  const Token& token, const Scales& scales) {
+  __device__ __forceinline__ Gate(const StepArguments& arguments, StorageOf<Decay::kByChannel>& /*smem*/,
+                                  const Place& /*place*/, const Token& token, const Scales& scales) {
     const float gate = log_gate<float>(arguments, token);
     decay = expf(gate);
     log_decay = scales.checkpoint_decay + gate;
@@ -62,7 +62,7 @@ struct Gate<Decay::kByHead> {
   float code_scale;  // c = s_k / 127
 
   // In double: it is one number, and all weights inherit its error. One warp has the work, not that of beta.
-  __device__ __forceinline__ Gate(const StepArguments& arguments, SharedStorage& smem, const Place& place,
+  __device__ __forceinline__ Gate(const StepArguments& arguments, StorageOf<Decay::kByHead>& smem, const Place& place,
                                   const Token& token, const Scales& scales)
       : decay(smem.decay), code_scale(divide_by_127(scales.key)) {
     if (place.warp != 1) return;

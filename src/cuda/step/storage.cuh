@@ -26,17 +26,11 @@ static_assert(kDots <= 32, "a lane adds up one of them");
 
 inline constexpr uint32_t kRowBytes = 2 * kDim;  // of 16-bit elements
 
-// A decay that is the same for all channels: what a token does to the state, and what the checkpoint has seen with it.
-struct HeadDecay {
-  float token;       // at
-  float checkpoint;  // p'
-};
-
+// What both decays need ...
 struct alignas(16) SharedStorage {
   uint16_t key_factor[kMostFactors][kDim];
   uint16_t value_factor[kMostFactors][kDim];
   uint16_t window_key[kEntries][kDim];
-  uint16_t window_gate[kEntries][kDim];  // with a decay by channel
   uint16_t window_update[kEntries][kDim];
   float window_weight[kWarps][kEntries];  // a copy a warp
   union {
@@ -48,9 +42,26 @@ struct alignas(16) SharedStorage {
   float2 dot[kWarps][kDots];       // their sums, a copy a warp
   float product[kSides][kDim];     // codes x thin, by value channel
   uint2 value[kDim];               // a thread's own between its arrival and its use: bits of v and of s_v
-  HeadDecay decay;                 // with a decay by head
   float beta;
   char* address[kTensorCount];  // of the program's tensors
+};
+
+// ... and what one of them needs beside it. The rows have others in front of them: see Place::pairs_from().
+template <Decay kDecay>
+struct StorageOf;
+template <>
+struct StorageOf<Decay::kByChannel> : SharedStorage {
+  uint16_t window_gate[kEntries][kDim];
+};
+
+// A decay that is the same for all channels: what a token does to the state, and what the checkpoint has seen with it.
+struct HeadDecay {
+  float token;       // at
+  float checkpoint;  // p'
+};
+template <>
+struct StorageOf<Decay::kByHead> : SharedStorage {
+  HeadDecay decay;
 };
 
 // Dot products and their use are shared out among the halves of a warp: each has the warp's 32 channels, a pair a lane,
