@@ -6,6 +6,7 @@
 
 #include "bench/dense_decode.h"
 #include "bench/flush_case.h"
+#include "bench/step_case.h"
 #include "bench/stopwatch.h"
 #include "judge/random.h"
 #include "judge/verify.h"
@@ -89,9 +90,10 @@ using Json = nlohmann::ordered_json;
 Json result_json(const DecodeRecord& record, const DecodeResult& result) {
   const DecodeTiming& timing = result.timing;
   return {{"op", "step"},
-          {"gate", "kda"},
+          {"gate", result.decode_case.geometry.gate == LQ_GATE_KDA ? "kda" : "gdn"},
           {"batch", result.decode_case.batch},
           {"heads", result.decode_case.geometry.num_heads},
+          {"key_heads", result.decode_case.geometry.num_key_heads},
           {"rank", result.decode_case.geometry.rank},
           {"layout", result.decode_case.layout == LQ_LAYOUT_PADDED ? "padded" : "compact"},
           {"threads", result.threads},
@@ -134,29 +136,19 @@ double DecodeRecord::fraction_of_read_limit(const DecodeResult& result) const {
 }
 
 int64_t decode_program_bytes(const lq_geometry& geometry) {
-  const int64_t keys = geometry.key_dim;
-  const int64_t values = geometry.value_dim;
-  const int64_t window = geometry.window;
-  const int64_t checkpoint = values * keys + 4 * (keys + values) + 2 * geometry.rank * (keys + values);
-  const int64_t token = 2 * (3 * keys + values) + 2;
-  const int64_t rows = 2 * (keys + values + keys);  // an entry's key, update and gate
-  const int64_t state = 4 * keys + 4 * window + 4;  // log-decay, weights, counter
-  const int64_t written = 2 * values + rows + 4 * keys + 8;
-  const int64_t live = rows * (window - 1) / 2;  // 0 to L - 1 entries
-  return checkpoint + token + state + live + written + flush_program_bytes(geometry) / window;
+  return (step_cycle_bytes(geometry) + flush_program_bytes(geometry)) / geometry.window;
 }
 
 int64_t dense_program_bytes(const lq_geometry& geometry) {
-  const int64_t keys = geometry.key_dim;
-  const int64_t values = geometry.value_dim;
-  return 2 * 4 * values * keys + 2 * (3 * keys + values) + 2 + 2 * values;
+  const int64_t elements = int64_t{geometry.value_dim} * geometry.key_dim;
+  return 2 * 4 * elements + token_program_bytes(geometry) + 2 * geometry.value_dim;
 }
 
 DecodeTiming time_decode(const Context& context, const DecodeCase& decode_case) {
   const lq_geometry& geometry = decode_case.geometry;
   const judge::StepInputs inputs = draw_tokens(geometry, decode_case.batch);
   const PoolDecode pool(context, decode_case, inputs);
-  DenseDecode dense(context.info().target, context.info().threads, inputs.programs());
+  DenseDecode dense(context.info().target, inputs.geometry.gate, context.info().threads, inputs.programs());
   std::vector<Bfloat16> output(static_cast<size_t>(inputs.programs() * geometry.value_dim));
   const TokenView token = inputs.token.view();
   const auto time_pool = [&] { return us_per_token(geometry.window, [&] { pool.step(); }); };

@@ -22,8 +22,8 @@ float* map_zeros(size_t bytes) {
 
 void DenseDecode::Unmap::operator()(float* memory) const noexcept { munmap(memory, bytes); }
 
-DenseDecode::DenseDecode(const std::string& target, int threads, int64_t programs)
-    : kernel_(dense_kernel(target)),
+DenseDecode::DenseDecode(const std::string& target, Gate gate, int threads, int64_t programs)
+    : kernel_(dense_kernel(target, gate)),
       threads_(threads),
       programs_(programs),
       states_(map_zeros(static_cast<size_t>(programs * kElements) * sizeof(float)),

@@ -17,7 +17,7 @@ namespace leapquant::bench {
 class DenseDecode {
  public:
   // Zero states of `programs` programs. `threads` at least 1, the calling one included.
-  DenseDecode(const std::string& target, int threads, int64_t programs);
+  DenseDecode(const std::string& target, Gate gate, int threads, int64_t programs);
   ~DenseDecode();
   DenseDecode(const DenseDecode&) = delete;
   DenseDecode& operator=(const DenseDecode&) = delete;

@@ -56,14 +56,22 @@ HWY_INLINE Vector softplus(Vector x) {
   return hn::IfThenElse(curved, hn::Log1p(F32(), hn::Exp(F32(), hn::IfThenElseZero(curved, x))), x);
 }
 
+HWY_INLINE Vector decay_of(Vector rate, Vector input) { return hn::Exp(F32(), hn::Mul(rate, softplus(input))); }
+
+template <Gate kGate>
 HWY_INLINE void prepare(const TokenProgram& token, Sides& sides) {
   normalize(token.key, 1.0f, sides.key);
   normalize(token.query, 1.0f / std::sqrt(static_cast<float>(kDim)), sides.query);
   const Vector rate = hn::Set(F32(), -std::exp(*token.log_rate));
+  Vector decay = hn::Zero(F32());
+  if constexpr (kGate == Gate::kGdn) {
+    decay = decay_of(rate, hn::Set(F32(), to_float(*token.gate_input) + *token.gate_bias));
+  }
   Vector key_query = hn::Zero(F32());
   for (size_t k = 0; k < kDim; k += kLanes) {
-    const Vector input = hn::Add(load(token.gate_input + k), hn::LoadU(F32(), token.gate_bias + k));
-    const Vector decay = hn::Exp(F32(), hn::Mul(rate, softplus(input)));
+    if constexpr (kGate == Gate::kKda) {
+      decay = decay_of(rate, hn::Add(load(token.gate_input + k), hn::LoadU(F32(), token.gate_bias + k)));
+    }
     const Vector key = hn::Load(F32(), sides.key + k);
     const Vector query = hn::Load(F32(), sides.query + k);
     hn::Store(decay, F32(), sides.decay + k);
@@ -106,14 +114,17 @@ HWY_INLINE void step_rows(const Sides& sides, const Bfloat16* value, float beta,
   }
 }
 
-inline void step_dense(const TokenProgram& token, float* state, Bfloat16* output) {
+template <Gate kGate>
+void step_dense(const TokenProgram& token, float* state, Bfloat16* output) {
   Sides sides;
-  prepare(token, sides);
+  prepare<kGate>(token, sides);
   const float beta = to_float(beta_of(*token.beta_input));
   for (size_t v = 0; v < kDim; v += kRows) step_rows(sides, token.value + v, beta, state + v * kDim, output + v);
 }
 
-inline DenseKernel make_kernel() { return &step_dense; }
+inline DenseKernel make_kernel(Gate gate) {
+  return gate == Gate::kKda ? &step_dense<Gate::kKda> : &step_dense<Gate::kGdn>;
+}
 
 }  // namespace leapquant::bench::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -129,8 +140,8 @@ HWY_EXPORT(make_kernel);
 
 }  // namespace
 
-DenseKernel dense_kernel(const std::string& target) {
-  return HWY_DISPATCH_TABLE(make_kernel)[target_index(HWY_TARGETS, target)]();
+DenseKernel dense_kernel(const std::string& target, Gate gate) {
+  return HWY_DISPATCH_TABLE(make_kernel)[target_index(HWY_TARGETS, target)](gate);
 }
 
 }  // namespace leapquant::bench

@@ -15,6 +15,6 @@ namespace leapquant::bench {
 using DenseKernel = void (*)(const TokenProgram& token, float* state, Bfloat16* output);
 
 // The body for an instruction set by its name; the best one for a name that is not known here.
-DenseKernel dense_kernel(const std::string& target);
+DenseKernel dense_kernel(const std::string& target, Gate gate);
 
 }  // namespace leapquant::bench

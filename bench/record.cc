@@ -95,6 +95,7 @@ Json result_json(const StepResult& result) {
                {"gate", step_case.geometry.gate == LQ_GATE_KDA ? "kda" : "gdn"},
                {"batch", step_case.batch},
                {"heads", step_case.geometry.num_heads},
+               {"key_heads", step_case.geometry.num_key_heads},
                {"rank", step_case.geometry.rank},
                {"layout", step_case.layout == LQ_LAYOUT_PADDED ? "padded" : "compact"},
                {"programs", result.timing.programs},

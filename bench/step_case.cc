@@ -10,19 +10,29 @@ namespace {
 
 constexpr uint64_t kSeed = 1;
 
+// Decays of one token.
+int64_t gate_channels(const lq_geometry& geometry) { return geometry.gate == LQ_GATE_KDA ? geometry.key_dim : 1; }
+
 }  // namespace
 
 const char* step_op_name(StepOp op) { return op == StepOp::kStep ? "step" : "cycle"; }
 
+int64_t token_program_bytes(const lq_geometry& geometry) {
+  const int64_t of_key_heads = 2 * 2 * geometry.key_dim * geometry.num_key_heads / geometry.num_heads;
+  return of_key_heads + 2 * (geometry.value_dim + gate_channels(geometry) + 1);
+}
+
 int64_t step_program_bytes(const lq_geometry& geometry, int64_t fill) {
+  const bool by_channel = geometry.gate == LQ_GATE_KDA;
   const int64_t keys = geometry.key_dim;
   const int64_t values = geometry.value_dim;
   const int64_t checkpoint = values * keys + 4 * (keys + values) + 2 * geometry.rank * (keys + values);
-  const int64_t entry = 2 * (2 * keys + values);  // key, gate, update
-  const int64_t window = fill * entry + 4 * geometry.window + 4 * keys + 4;
-  const int64_t token = 2 * (3 * keys + values) + 2;
-  const int64_t written = 2 * values + entry + 4 * keys + 4 + 4;
-  return checkpoint + window + token + written;
+  const int64_t entry = 2 * (keys + values + (by_channel ? keys : 0));  // key, update, gate
+  const int64_t decay = 4 * gate_channels(geometry);                    // what the checkpoint has seen
+  const int64_t weights = 4 * (by_channel ? 1 : fill + 1);              // that change
+  const int64_t window = fill * entry + 4 * geometry.window + decay + 4;
+  const int64_t written = 2 * values + entry + decay + weights + 4;
+  return checkpoint + window + token_program_bytes(geometry) + written;
 }
 
 int64_t step_cycle_bytes(const lq_geometry& geometry) {

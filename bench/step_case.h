@@ -24,9 +24,13 @@ struct StepCase {
   int32_t fill = 8;  // occupied entries, kStep
 };
 
-// Bytes that the step of one program reads and writes: checkpoint, the occupied rows of the window, its weights,
-// log-decay and counter, and the token; output, new rows, log-decay, weight and counter. The constants of the model,
-// which all sequences share, are not counted.
+// Bytes of one program's token: value, gate and beta, and its share of query and key. The constants of the model, which
+// all sequences share, are not counted.
+int64_t token_program_bytes(const lq_geometry& geometry);
+
+// Bytes that the step of one program reads and writes: checkpoint, the occupied rows of the window, its weights, what
+// the checkpoint has seen of decay, the counter, and the token; output, new rows, decay, the weights that change and
+// the counter.
 int64_t step_program_bytes(const lq_geometry& geometry, int64_t fill);
 
 // The same summed over the fills 0 to L - 1.

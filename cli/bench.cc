@@ -114,6 +114,7 @@ Examples:
   leapquant bench --definition definition.json --workloads workloads.jsonl
   leapquant bench --backend cuda --json cuda.json
   leapquant bench --backend cuda --op step
+  leapquant bench --op step --gate gdn --heads 32 --key-heads 16
   leapquant bench --programs 8192 --heads 8,12,32 --rank 1,2,4,8 --layout compact,padded --due all
   LQ_CPU_TARGET=avx2 leapquant bench --batch 4 --due all)";
 
@@ -126,7 +127,7 @@ std::vector<Geometry> geometries_of(const BenchOptions& options) {
     for (const int32_t rank : options.ranks) {
       geometries.push_back({.gate = options.gate == "gdn" ? Gate::kGdn : Gate::kKda,
                             .num_heads = heads,
-                            .num_key_heads = heads,
+                            .num_key_heads = options.key_heads == 0 ? heads : options.key_heads,
                             .rank = rank});
     }
   }
@@ -181,19 +182,20 @@ void register_bench(CLI::App& app) {
   CLI::Option* const heads = command->add_option("--heads", options->heads, "Heads of a sequence, separated by commas")
                                  ->delimiter(',')
                                  ->capture_default_str();
+  CLI::Option* const key_heads =
+      command->add_option("--key-heads", options->key_heads, "Key heads, which divide the heads; 0: as many (gdn)");
   CLI::Option* const rank =
       command->add_option("--rank", options->ranks, "Rank-1 factors of a checkpoint, separated by commas")
           ->delimiter(',')
           ->capture_default_str();
-  add_definition_options(*command, options->definition, {gate, heads, rank, programs}, batch);
+  add_definition_options(*command, options->definition, {gate, heads, key_heads, rank, programs}, batch);
   command->add_option("--json", options->json,
                       "Write the record to this file; - for the standard output, without the table");
   command->footer(kFooter);
-  command->callback([options, op, due, gate] {
+  command->callback([options, op, due] {
     if (options->op == "flush") return bench_flush(*options);
-    // A step has the flushes of its cycle, and one gate.
+    // A step has the flushes of its cycle.
     if (due->count() != 0) throw CLI::ExcludesError(op->get_name() + " step", due->get_name());
-    if (options->gate != "kda") throw CLI::ValidationError(gate->get_name(), "steps know gate kda");
     runs_on_gpu(*options) ? bench_step(*options) : bench_decode(*options);
   });
 }

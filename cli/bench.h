@@ -22,6 +22,7 @@ struct BenchOptions {
   std::vector<std::string> due = {"all", "1/16", "none"};
   std::vector<std::string> layouts = {"compact"};
   std::vector<int32_t> heads = {32};
+  int32_t key_heads = 0;  // 0: as many as heads
   std::vector<int32_t> ranks = {4};
   DefinitionOptions definition;
   std::string json;

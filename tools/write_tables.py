@@ -332,6 +332,7 @@ def step_table(record):
 TABLES = {
     "cpu-kda-flush": cpu_table,
     "cpu-kda-step": decode_table,
+    "cpu-gdn-step": decode_table,
     "drift": drift_table,
     "cuda-kda-flush": cuda_table,
     "cuda-kda-flush-geometries": geometries_table,
@@ -340,6 +341,7 @@ TABLES = {
     "python-compare-cuda": python_table,
     "python-judge-cuda": judge_table,
     "cuda-kda-step": step_table,
+    "cuda-gdn-step": step_table,
     "tiny-lm": tiny_lm_table,
 }
 

@@ -16,7 +16,7 @@ namespace leapquant::bench {
 FlushTiming time_flush_on_gpu(const Context& context, const FlushCase& flush_case);
 
 // The same of one step, or of one token of a cycle, which is as many rounds of the eight sets as a window has entries.
-// Counters and log-decays are put back between the replays.
+// Counters, weights and decays are put back between the replays.
 StepTiming time_step_on_gpu(const Context& context, const StepCase& step_case);
 
 // Microseconds of a stream, in a graph like that of the steps, that reads `bytes`.

@@ -72,12 +72,13 @@ class StepArguments {
   lq_token token(int set, int round) const {
     lq_token token{};
     const int64_t heads = geometry_.num_heads;
-    const int64_t keys = geometry_.key_dim;
-    token.mixed = part(mixed_, LQ_BFLOAT16, sizeof(Bfloat16), set, round, {batch_, 2 * heads * keys + value_row()});
-    token.a = part(gate_input_, LQ_BFLOAT16, sizeof(Bfloat16), set, round, {batch_, heads, keys});
+    const int64_t key_row = int64_t{geometry_.num_key_heads} * geometry_.key_dim;
+    const int64_t channels = geometry_.gate == LQ_GATE_KDA ? geometry_.key_dim : 1;
+    token.mixed = part(mixed_, LQ_BFLOAT16, sizeof(Bfloat16), set, round, {batch_, 2 * key_row + value_row()});
+    token.a = part(gate_input_, LQ_BFLOAT16, sizeof(Bfloat16), set, round, {batch_, heads, channels});
     token.b = part(beta_input_, LQ_BFLOAT16, sizeof(Bfloat16), set, round, {batch_, heads});
     token.A_log = tensor(log_rate_.data(), LQ_FLOAT32, {heads}, place_);
-    token.dt_bias = tensor(gate_bias_.data(), LQ_FLOAT32, {heads, keys}, place_);
+    token.dt_bias = tensor(gate_bias_.data(), LQ_FLOAT32, {heads, channels}, place_);
     return token;
   }
 
@@ -151,7 +152,7 @@ StepTiming time_step_on_gpu(const Context& context, const StepCase& step_case) {
   check_cuda(cudaMemcpy(tensors.hcnt.data, counters.data(), tensor_bytes(tensors.hcnt), cudaMemcpyHostToDevice),
              "filling a pool");
   // What a step changes and the next replay needs as it was.
-  const PoolBackup backup(place.index, {tensors.hcnt, tensors.pcum});
+  const PoolBackup backup(place.index, {tensors.hcnt, tensors.pcum, tensors.p, tensors.w});
   const StepArguments arguments(place, step_case, step_bench_inputs(geometry, kDistinctTokens).token,
                                 bench_inputs(geometry, 1).q0);
   const bool cycle = step_case.op == StepOp::kCycle;

@@ -17,14 +17,18 @@ namespace leapquant::bench {
 namespace {
 
 // Decoding with fp32 states is the recurrence, on every instruction set and any number of threads.
-TEST(DenseDecode, IsTheRecurrence) {
+class DenseDecodeTest : public testing::TestWithParam<Gate> {};
+
+TEST_P(DenseDecodeTest, IsTheRecurrence) {
   constexpr int64_t kHeads = 3;
   constexpr int64_t kPrograms = 2 * kHeads;
   Geometry geometry;
+  geometry.gate = GetParam();
   geometry.num_heads = geometry.num_key_heads = kHeads;
+  const int64_t channels = geometry.gate_channels();
   for (const char* const target : {"avx512", "avx2", "ssse3", "no such name"}) {
     for (const int threads : {1, 2, 7}) {
-      DenseDecode decode(target, threads, kPrograms);
+      DenseDecode decode(target, geometry.gate, threads, kPrograms);
       std::vector<judge::DenseRecurrence<double>> exact(kPrograms, judge::DenseRecurrence<double>(geometry));
       std::vector<std::unique_ptr<judge::DriftTokens>> streams;
       for (int64_t n = 0; n < kPrograms; ++n)
@@ -38,8 +42,8 @@ TEST(DenseDecode, IsTheRecurrence) {
           std::copy_n(drawn.query, 128, token.qx.begin() + n * 128);
           std::copy_n(drawn.key, 128, token.kx.begin() + n * 128);
           std::copy_n(drawn.value, 128, token.vx.begin() + n * 128);
-          std::copy_n(drawn.gate_input, 128, token.a.begin() + n * 128);
-          std::copy_n(drawn.gate_bias, 128, token.dt_bias.begin() + n % kHeads * 128);
+          std::copy_n(drawn.gate_input, channels, token.a.begin() + n * channels);
+          std::copy_n(drawn.gate_bias, channels, token.dt_bias.begin() + n % kHeads * channels);
           token.A_log[static_cast<size_t>(n % kHeads)] = *drawn.log_rate;
           token.b[static_cast<size_t>(n)] = *drawn.beta_input;
           wanted.push_back(exact[static_cast<size_t>(n)].step(drawn));
@@ -70,6 +74,9 @@ TEST(DenseDecode, IsTheRecurrence) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Gates, DenseDecodeTest, testing::Values(Gate::kKda, Gate::kGdn),
+                         [](const auto& info) { return std::string(gate_name(info.param)); });
+
 TEST(DecodeBench, BytesAreThoseOfTheFormat) {
   const lq_geometry geometry = lq_geometry_default(LQ_GATE_KDA);
   // Checkpoint 19,456, token 1,026, log-decay, weights and counter 580, 7.5 of 16 entries of 768 bytes; written: output
@@ -94,7 +101,7 @@ TEST(DecodeBench, ARecordHoldsBothSides) {
   EXPECT_EQ(row["fraction_of_read_limit"], 0.5);
 }
 
-TEST(DecodeBench, RefusesADeviceAndAForeignGate) {
+TEST(DecodeBench, RefusesWhatTheBackendLacks) {
   lq_geometry odd = lq_geometry_default(LQ_GATE_KDA);
   odd.window = 8;
   EXPECT_THROW(run_decodes({"cpu", {1}, {{.geometry = odd}}}, [](double) {}), Error);

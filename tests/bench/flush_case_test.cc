@@ -51,6 +51,17 @@ TEST(StepCase, BytesAreThoseOfTheFormat) {
   EXPECT_EQ(step_program_bytes(geometry, 0), 19456 + 64 + 512 + 4 + 1026 + 1544 + 4 * 512);
 }
 
+TEST(StepCase, BytesOfOneDecayAHead) {
+  lq_geometry geometry = lq_geometry_default(LQ_GATE_GDN);
+  // Checkpoint, weights, decay and counter; half a query and key, value, gate and beta; output, entry, decay, counter
+  // and the weights up to the new one.
+  const int64_t empty = 19456 + 64 + 4 + 4 + 256 + 256 + 2 + 2 + 256 + 512 + 4 + 4 + 4;
+  EXPECT_EQ(step_program_bytes(geometry, 0), empty);
+  EXPECT_EQ(step_program_bytes(geometry, 15), empty + 15 * (512 + 4));
+  geometry.num_key_heads = geometry.num_heads;
+  EXPECT_EQ(step_program_bytes(geometry, 0), empty + 256);
+}
+
 TEST(Spread, OfTimesInAnyOrder) {
   const Spread spread = spread_of({5, 1, 4, 2, 9});
   EXPECT_EQ(spread.median, 4);

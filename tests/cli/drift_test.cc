@@ -64,7 +64,8 @@ TEST(StepBenchCommand, WritesARecord) {
 TEST(StepBenchCommand, RefusesWhatAStepDoesNotHave) {
   expect_failure(run_program({"bench", "--op", "fly"}), 2, {"--op"});
   expect_failure(run_program({"bench", "--op", "step", "--due", "all"}), 2, {"--op step", "--due"});
-  expect_failure(run_program({"bench", "--op", "step", "--gate", "gdn"}), 2, {"--gate", "kda"});
+  expect_failure(run_program({"bench", "--op", "step", "--gate", "gdn", "--key-heads", "3"}), 2,
+                 {"num_key_heads", "3"});
 }
 
 }  // namespace

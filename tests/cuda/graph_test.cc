@@ -60,9 +60,9 @@ TEST_F(GraphDeathTest, TheFirstCallOfAProcessCanBeCaptured) {
 }
 
 // Step and flush as one call, replayed with other slots and counters: what an eager call makes of the same pool.
-void capture_the_first_step() {
+void capture_the_first_step(const Geometry& geometry) {
   const Context context("cuda");
-  const judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kRandom, geometry_of(4), 5);
+  const judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kRandom, geometry, 5);
   const judge::FlushInputs basis = inputs_of(judge::Family::kRandom, inputs.geometry, 1);
   const MirroredPool pool(context, inputs.geometry, 6);
   const MirroredPool eager(context, inputs.geometry, 6);
@@ -102,12 +102,14 @@ void capture_the_first_step() {
 
 TEST_F(GraphDeathTest, TheFirstStepOfAProcessCanBeCaptured) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(
-      {
-        capture_the_first_step();
-        std::exit(HasFailure() ? 1 : 0);
-      },
-      testing::ExitedWithCode(0), "");
+  for (const Geometry& geometry : {geometry_of(4), gdn_geometry(4, 4, 2)}) {
+    EXPECT_EXIT(
+        {
+          capture_the_first_step(geometry);
+          std::exit(HasFailure() ? 1 : 0);
+        },
+        testing::ExitedWithCode(0), "");
+  }
 }
 
 class GraphTest : public DeviceTest {};

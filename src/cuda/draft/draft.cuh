@@ -64,7 +64,7 @@ __device__ __forceinline__ bool find_program(const DraftArguments& arguments, st
 
 // The rows of the tokens before t, `occupied` entries in front of them: a warp reads what it has written.
 template <Decay kDecay>
-__device__ __forceinline__ void copy_drafted(step::WindowStorage<kRoom>& smem, const Place& place,
+__device__ __forceinline__ void copy_drafted(step::StorageOf<kDecay, kRoom>& smem, const Place& place,
                                              const Record& record, uint32_t occupied, uint32_t t) {
   const step::CopyPlace own(place);
   if (own.row >= t) return;
@@ -99,7 +99,7 @@ __device__ __forceinline__ void append_weight(step::WindowStorage<kRoom>& smem, 
 template <Decay kDecay>
 __global__ void __launch_bounds__(step::kThreads, kBlocksPerMultiprocessor)
     draft_kernel(const __grid_constant__ DraftArguments arguments) {
-  __shared__ step::WindowStorage<kRoom> smem;
+  __shared__ step::StorageOf<kDecay, kRoom> smem;
   const Place place;
   const Record record(arguments.records, blockIdx.x);
   Program program;

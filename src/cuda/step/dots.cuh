@@ -88,8 +88,8 @@ class EntryDecays<Decay::kByChannel> {
       : decay_(pair_of_lanes(place, gate.decay)) {}
 
   template <int kRoom>
-  __device__ __forceinline__ void enter_pass(const WindowStorage<kRoom>& smem, const Place& place, uint32_t first,
-                                             uint32_t entries) {
+  __device__ __forceinline__ void enter_pass(const StorageOf<Decay::kByChannel, kRoom>& smem, const Place& place,
+                                             uint32_t first, uint32_t entries) {
     constexpr uint32_t kHalfOnes = 0x3C003C00u;
     const char* const gates = place.pairs_from(smem.window_gate, first, entries);
     float2 product = make_float2(1.0f, 1.0f);
@@ -122,15 +122,16 @@ class EntryDecays<Decay::kByHead> {
  public:
   __device__ __forceinline__ EntryDecays(const Place& /*place*/, const Gate<Decay::kByHead>& /*gate*/) {}
 
-  __device__ __forceinline__ void enter_pass(const SharedStorage& /*smem*/, const Place& /*place*/, uint32_t /*first*/,
-                                             uint32_t /*entries*/) {}
+  template <int kRoom>
+  __device__ __forceinline__ void enter_pass(const StorageOf<Decay::kByHead, kRoom>& /*smem*/, const Place& /*place*/,
+                                             uint32_t /*first*/, uint32_t /*entries*/) {}
   __device__ __forceinline__ const PairSides& of(const PairSides& side) const { return side; }
   __device__ __forceinline__ float2 of(float2 key, uint32_t /*i*/) const { return key; }
 };
 
 // From the newest entry on. An entry that is not live is not looked at, its gate aside.
 template <Decay kDecay, int kRoom>
-__device__ __forceinline__ void add_entries(WindowStorage<kRoom>& smem, const Place& place, const PairSides& side,
+__device__ __forceinline__ void add_entries(StorageOf<kDecay, kRoom>& smem, const Place& place, const PairSides& side,
                                             const Gate<kDecay>& gate, uint32_t entries, uint32_t live) {
   static_assert(sizeof(SharedStorage) >= kPassEntries * kRowBytes, "see Place::pairs_from");
   EntryDecays<kDecay> decays(place, gate);

@@ -22,7 +22,7 @@ namespace leapquant::cuda::step {
 template <Decay kDecay>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     step_kernel(const __grid_constant__ StepArguments arguments) {
-  __shared__ WindowStorage<kEntries> smem;
+  __shared__ StorageOf<kDecay, kEntries> smem;
   const Place place;
   const uint32_t thread = place.thread;
   Program program;

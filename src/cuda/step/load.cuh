@@ -106,7 +106,7 @@ __device__ __forceinline__ void copy_weights(WindowStorage<kRoom>& smem, const P
 
 // The rows of `count` entries of the window, the first of `entries` that there are.
 template <Decay kDecay, int kRoom>
-__device__ __forceinline__ void copy_window(WindowStorage<kRoom>& smem, const Place& place, uint32_t count,
+__device__ __forceinline__ void copy_window(StorageOf<kDecay, kRoom>& smem, const Place& place, uint32_t count,
                                             uint32_t entries) {
   const CopyPlace own(place);
   const uint32_t offset = own.row * kRowBytes + own.byte;

@@ -42,8 +42,9 @@ struct Gate<Decay::kByChannel> {
   float state_decay;  // exp(pcum')
   float code_scale;   // c = s_k / 127 exp(pcum')
 
-  __device__ __forceinline__ Gate(const StepArguments& arguments, SharedStorage& /*smem*/, const Place& /*place*/,
-                                  const Token& token, const Scales& scales) {
+  template <int kRoom>
+  __device__ __forceinline__ Gate(const StepArguments& arguments, StorageOf<Decay::kByChannel, kRoom>& /*smem*/,
+                                  const Place& /*place*/, const Token& token, const Scales& scales) {
     log_gate = step::log_gate<float>(arguments, token);
     decay = expf(log_gate);
     // g as it is rounded, not within a fused multiply-add: a commit adds what a draft has stored of it.
@@ -66,8 +67,9 @@ struct Gate<Decay::kByHead> {
   float code_scale;  // c = s_k / 127
 
   // In double: it is one number, and all weights inherit its error. One warp has the work, not that of beta.
-  __device__ __forceinline__ Gate(const StepArguments& arguments, SharedStorage& smem, const Place& place,
-                                  const Token& token, const Scales& scales)
+  template <int kRoom>
+  __device__ __forceinline__ Gate(const StepArguments& arguments, StorageOf<Decay::kByHead, kRoom>& smem,
+                                  const Place& place, const Token& token, const Scales& scales)
       : decay(smem.decay), code_scale(divide_by_127(scales.key)) {
     if (place.warp != 1) return;
     const auto token_decay = static_cast<float>(exp(log_gate<double>(arguments, token)));

@@ -20,12 +20,7 @@ inline constexpr int kTermRow = kDim + 8;
 
 inline constexpr uint32_t kRowBytes = 2 * kDim;  // of 16-bit elements
 
-// A decay that is the same for all channels: what a token does to the state, and what the checkpoint has seen with it.
-struct HeadDecay {
-  float token;       // at
-  float checkpoint;  // p'
-};
-
+// What any step needs ...
 struct alignas(16) SharedStorage {
   uint16_t key_factor[kMostFactors][kDim];
   uint16_t value_factor[kMostFactors][kDim];
@@ -36,12 +31,12 @@ struct alignas(16) SharedStorage {
   float4 norm_part[kWarps];     // by warp: sums of kx^2 and qx^2, max |c|
   float product[kSides][kDim];  // codes x thin, by value channel
   uint2 value[kDim];            // a thread's own between its arrival and its use: bits of v and of s_v
-  HeadDecay decay;              // with a decay by head
   float beta;
   char* address[kTensorCount];  // of the program's tensors
 };
 
-// ... with room for kRoom entries: those of a window, and of a draft that goes on behind them.
+// ... with room for kRoom entries, those of a window, and of a draft that goes on behind them. (Rows have others in
+// front of them: see Place::pairs_from().)
 template <int kRoom>
 struct alignas(16) WindowStorage : SharedStorage {
   // Dot products over the key channels that both sides need: entries from the newest on, old factors, and kn . qn.
@@ -50,11 +45,28 @@ struct alignas(16) WindowStorage : SharedStorage {
   static constexpr uint32_t kDots = kKeyQueryDot + 1;
 
   uint16_t window_key[kRoom][kDim];
-  uint16_t window_gate[kRoom][kDim];  // with a decay by channel
   uint16_t window_update[kRoom][kDim];
   float window_weight[kWarps][kRoom];  // a copy a warp
   float2 dot_part[kWarps][kDots];      // by warp; x: with kn, y: with qn
   float2 dot[kWarps][kDots];           // their sums, a copy a warp
+};
+
+// ... and what one of the decays needs beside it.
+template <Decay kDecay, int kRoom>
+struct StorageOf;
+template <int kRoom>
+struct StorageOf<Decay::kByChannel, kRoom> : WindowStorage<kRoom> {
+  uint16_t window_gate[kRoom][kDim];
+};
+
+// A decay that is the same for all channels: what a token does to the state, and what the checkpoint has seen with it.
+struct HeadDecay {
+  float token;       // at
+  float checkpoint;  // p'
+};
+template <int kRoom>
+struct StorageOf<Decay::kByHead, kRoom> : WindowStorage<kRoom> {
+  HeadDecay decay;
 };
 
 // Dot products and their use are shared out among the halves of a warp: each has the warp's 32 channels, a pair a lane,

@@ -11,7 +11,7 @@ namespace leapquant::cuda::step {
 // Steps a program whose window has `entries` occupied entries, and writes output, key, update and decays of the new
 // one, its rows as number `row` of the targets. Whether they are finite. Passes barriers.
 template <Decay kDecay, int kRoom>
-__device__ __forceinline__ bool step_token(const StepArguments& arguments, WindowStorage<kRoom>& smem,
+__device__ __forceinline__ bool step_token(const StepArguments& arguments, StorageOf<kDecay, kRoom>& smem,
                                            const Place& place, const Codes& codes, const Scales& scales,
                                            const Token& token, const Gate<kDecay>& gate, uint32_t entries,
                                            uint32_t row) {
