@@ -7,9 +7,8 @@ and flushes the windows that are full.
 The model is one layer of Kimi Delta Attention whose rows are drawn at random. Beside the pool every sequence's state is
 kept dense, in fp32, and every output is held against that one's, as is the exported state of a sequence that ends. A
 fork and its origin get one token in common, and must answer with the same bits; no two heads of a sequence may be due
-in the same token. On a GPU the call is captured in a CUDA graph once and replayed for every token; where the backend
-cannot import states, sequences start from zero. Needs PyTorch, or ml_dtypes for NumPy's bfloat16; exits 1 when
-something is wrong.
+in the same token. On a GPU the call is captured in a CUDA graph once and replayed for every token. Needs PyTorch, or
+ml_dtypes for NumPy's bfloat16; exits 1 when something is wrong.
 """
 
 import argparse
@@ -104,7 +103,6 @@ class Server:
         self.rows = [arrays.array(row, "bfloat16") for row in self.layer.draw(SEQUENCES)]
         self.o = arrays.array(np.zeros((SEQUENCES, HEADS, DIM)), "bfloat16")
         self.decode = self.captured() if arrays.device == "cuda" else self.decode_now
-        self.imports = self.has_imports()
         self.worst = {}
 
     def slots(self, *slots):
@@ -121,30 +119,15 @@ class Server:
             self.decode_now()
         return graph.replay
 
-    def has_imports(self):
-        """Whether the pool's backend imports states; asked for no sequence, which changes nothing."""
-        try:
-            kda.import_state(self.pool, self.slots(0), self.dense(0), self.q0)
-        except ValueError as error:
-            print(f"starting from zero states: {error}")
-            return False
-        return True
-
-    def dense(self, slot):
-        return self.arrays.array(self.layer.states[slot, None], "float32")
-
     def admit(self, tokens):
         """Give a new sequence a slot, with the state that its prompt leaves."""
         slot = self.free.pop()
         self.layer.states[slot] = 0
-        if self.imports:
-            for _ in range(PROMPT):
-                self.layer.step([slot], self.layer.draw(1))
-            offset = self.arrays.array(OFFSETS[None], "int32")
-            kda.import_state(self.pool, self.slots(slot), self.dense(slot), self.q0, offset=offset)
-        else:
-            kda.reset_slots(self.pool, self.slots(slot))
-            self.pool.hcnt[slot] = self.arrays.array(OFFSETS, "int32")  # entries of a new slot are empty
+        for _ in range(PROMPT):
+            self.layer.step([slot], self.layer.draw(1))
+        state = self.arrays.array(self.layer.states[slot, None], "float32")
+        offset = self.arrays.array(OFFSETS[None], "int32")
+        kda.import_state(self.pool, self.slots(slot), state, self.q0, offset=offset)
         self.left[slot] = tokens
 
     def fork(self, origin, tokens):
@@ -185,7 +168,7 @@ class Server:
 
     def retire(self, slots):
         """Free the slots of sequences that end."""
-        if slots and self.imports:
+        if slots:
             states = kda.export_state(self.pool, self.slots(*slots))
             self.compare("state", self.arrays.host(states), self.layer.states[slots])
         for slot in slots:

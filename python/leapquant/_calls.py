@@ -168,8 +168,8 @@ def import_state(
             spread the flushes over the tokens.
 
     On the CPU another offset is refused; elsewhere its program keeps every byte, and it shows in `pool.errors()`, as
-    does everywhere a state with NaN or Inf, which is imported all the same. A backend without it refuses it by name
-    (ValueError). Streams, graphs and allocation as in `flush_inplace`.
+    does everywhere a state with NaN or Inf, which is imported all the same. Streams, graphs and
+    allocation as in `flush_inplace`.
     """
     if is_traced(idx):
         _torch_ops.import_state(pool, idx, state, offset, q0, order)
@@ -186,8 +186,7 @@ def export_state(pool: PoolOfGate, idx: Any, state: Any = None, *, order: Litera
            nothing else. None makes one, of the pool's array library.
 
     Returns `state`. It is zero where there is no sequence, and for an index beyond the pool and a counter below 0 or
-    above L, which show in `pool.errors()`. A backend without it refuses it by name (ValueError). Streams and graphs as
-    in `flush_inplace`.
+    above L, which show in `pool.errors()`. Streams and graphs as in `flush_inplace`.
     """
     if state is None:
         count = (idx if is_torch(idx) else argument("idx", idx)).shape[:1]

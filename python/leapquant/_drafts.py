@@ -51,8 +51,8 @@ def draft(
     outputs are those of T single steps, bit for bit; those beyond its end attend to all of its entries, which single
     steps would have flushed by then. Token t does not depend on later ones: sequences with fewer drafts fill up with
     any rows, and don't accept them. Rows may be strided, those of all tokens at one stride. Programs that a step would
-    not touch give zeros, and show in `pool.errors()`. A backend without drafts refuses them by name (ValueError).
-    Streams, graphs and allocation as in `flush_inplace`; `lower_bound` as in `kda.step`.
+    not touch give zeros, and show in `pool.errors()`. Streams, graphs and
+    allocation as in `flush_inplace`; `lower_bound` as in `kda.step`.
     """
     arguments = (idx, mixed, a, b, A_log, dt_bias, o, scratch)
     if is_traced(idx):

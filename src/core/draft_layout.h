@@ -77,7 +77,7 @@ struct DraftProgram {
   float* decay;        // [1] GDN: with all of the tokens' gates
 };
 
-// Records of [n, H] programs. A commit reads them; it writes nothing but the stage.
+// Records of [n, H] programs. A commit leaves them as they are.
 struct DraftView {
   char* base = nullptr;
   DraftLayout layout{};

@@ -14,12 +14,6 @@ SLOTS, HEADS, DIM, TOKENS = 5, 9, 128, 3
 ROWS = ("mixed", "a", "b")
 
 
-@pytest.fixture(params=["numpy", "torch-cpu"])
-def library(request):
-    """The backend on devices lacks both calls, and says so: see below."""
-    return make_library(request.param)
-
-
 def draw(library, gate, room):
     """Windows with room for some entries, and the layer's weights."""
     inputs = gate.draw(library, SLOTS - 1, HEADS, 4)
@@ -220,7 +214,11 @@ def test_wrong_arguments_are_refused_by_name(library):
         for wrong in (None, library.cast(given[name], "float64"), given[name][None], *shorter):
             with pytest.raises((TypeError, ValueError), match=f"tensor '{name}'"):
                 kda.commit(case.pool, **{**given, name: wrong})
-    for wrong in ((4, 0, 0, 0), (0, 0, 0, -1)):
+    for position, wrong in ((0, (4, 0, 0, 0)), (3, (0, 0, 0, -1))):
+        if library.device == "cuda":  # nobody reads them there before they are used
+            case.commit(*wrong)
+            assert case.pool.errors() == {"counter": position}
+            continue
         with pytest.raises(ValueError, match="tensor 'accepted': expected 0 to 3 tokens, got"):
             case.commit(*wrong)
     assert own_bits(library, case.pool) == before
@@ -240,14 +238,35 @@ def test_read_only_scratch_is_refused(numpy_library):
         case.draft()
 
 
-def test_devices_refuse_by_name(cuda_library):
-    case = Case(cuda_library)
-    before = own_bits(cuda_library, case.pool)
-    with pytest.raises(ValueError, match=r"^backend 'cuda' lacks the draft of tokens$"):
-        case.draft()
-    with pytest.raises(ValueError, match=r"^backend 'cuda' lacks the commit of drafts$"):
-        case.commit(0, 0, 0, 0)
-    assert own_bits(cuda_library, case.pool) == before
+def test_drafts_follow_the_stream_and_can_be_captured(gate, cuda_library):
+    """Rows that arrive late on a side stream, drafted and committed there: eagerly, and as a graph."""
+    case = Case(cuda_library, gate)
+    pools = [case.pool, case.filled(), case.filled()]
+    accepted, mixed = case.indices(1, 2, 3, 0), case.rows["mixed"]
+
+    def speculate(pool, rows, o):
+        gate.op.draft(pool, **case.arguments(mixed=rows, o=o))
+        gate.op.commit(pool, case.idx, TOKENS, case.scratch, accepted, case.q0)
+
+    speculate(case.pool, mixed, case.o)
+    expected = case.bits(case.o), own_bits(cuda_library, case.pool)
+    o, late = torch.zeros_like(case.o), torch.zeros_like(mixed)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(100_000_000)
+        late.copy_(mixed)
+        speculate(pools[1], late, o)
+        assert not stream.query(), "a call waited for its stream"
+    stream.synchronize()
+    assert (case.bits(o), own_bits(cuda_library, pools[1])) == expected
+    late.zero_()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        speculate(pools[2], late, o)
+    late.copy_(mixed)
+    graph.replay()
+    assert (case.bits(o), own_bits(cuda_library, pools[2])) == expected
 
 
 # ---- PyTorch's compilers ---------------------------------------------------------------------------------------------

@@ -13,12 +13,6 @@ from slots import OWN_BYTES, bits, checkpoint, fill, is_reset, own_bits, window
 SLOTS, HEADS, DIM = 5, 9, 128
 
 
-@pytest.fixture(params=["numpy", "torch-cpu"])
-def library(request):
-    """The backend on devices lacks both calls, and says so: see below."""
-    return make_library(request.param)
-
-
 def draw(gate, library):
     return partly_filled(library, gate.draw(library, SLOTS - 1, HEADS, 4))
 
@@ -77,13 +71,23 @@ def test_export_into_a_given_array_and_both_orders(gate, library):
 
 
 def test_import_is_the_checkpoint_of_a_flush(gate, library):
-    """The state that a flush would have rebuilt, exported and imported: the flush's bits."""
+    """The state that a flush would have rebuilt, exported and imported: on the CPU the flush's bits."""
     inputs = draw(gate, library)
     pool, idx = filled(gate, library, inputs), indices(library, 1, 2, 3, 4)
     expected = gate.op.run(**{name: inputs[name] for name in gate.inputs})
     state = gate.op.export_state(pool, idx)
     gate.op.import_state(pool, idx, state, inputs["q0"])
-    assert bits(library, checkpoint(pool, slice(1, None))) == bits(library, expected)
+    imported = checkpoint(pool, slice(1, None))
+    if library.device == "cpu":
+        assert bits(library, imported) == bits(library, expected)
+    ours, flushed = (
+        reference.decode(library.xp, [library.cast(array, "float64") for array in result])
+        for result in (imported, expected)
+    )
+    exact = library.cast(state, "float64")
+    size = abs(exact).mean((-1, -2))
+    bound = 1.01 * abs(flushed - exact).mean((-1, -2)) + 1e-3 * size + 1e-30
+    assert (abs(ours - exact).mean((-1, -2)) <= bound).all()
     assert (pool.hcnt[1:] == 0).all() and is_reset(pool, slice(1, None))
     assert pool.errors() == {}
 
@@ -150,8 +154,10 @@ def test_wrong_arguments_are_refused_by_name(gate, library):
         "idx": (None, idx[None]),
         "state": (None, library.cast(state, "float16"), state[:3], state[..., :-1], pool.raw),
         "q0": (None, inputs["q0"][:, :3]),
-        "offset": (1, offset[0], offset[:, :-1], offset - 1, offset + WINDOW),
+        "offset": (1, offset[0], offset[:, :-1]),
     }
+    if library.device == "cpu":  # on devices nobody reads them before they are used
+        wrong["offset"] += offset - 1, offset + WINDOW
     for name, array in given.items():
         for other in (library.cast(array, "float64"), *wrong[name]):
             with pytest.raises((TypeError, ValueError), match=f"tensor '{name}'"):
@@ -177,15 +183,47 @@ def test_read_only_state_is_not_written(numpy_library):
         KDA.op.export_state(pool, indices(numpy_library, 1, 2, 3, 4), state)
 
 
-def test_devices_refuse_by_name(gate, cuda_library):
+def test_devices_report_offsets_out_of_range(gate, cuda_library):
     inputs = draw(gate, cuda_library)
-    pool, idx = filled(gate, cuda_library, inputs), indices(cuda_library, 1, 2, 3, 4)
-    before = own_bits(cuda_library, pool)
-    with pytest.raises(ValueError, match=r"^backend 'cuda' lacks the import of states$"):
-        gate.op.import_state(pool, idx, states(cuda_library), inputs["q0"])
-    with pytest.raises(ValueError, match=r"^backend 'cuda' lacks the export of states$"):
-        gate.op.export_state(pool, idx)
-    assert own_bits(cuda_library, pool) == before
+    offset = torch.zeros((SLOTS - 1, HEADS), dtype=torch.int32, device=cuda_library.device)
+    offset[1, 3], offset[2, 0] = -1, WINDOW
+    pool = imported(gate, cuda_library, inputs, states(cuda_library), offset=offset)
+    untouched = filled(gate, cuda_library, inputs)
+    assert pool.errors() == {"counter": 1}
+    for slot, head, same in ((2, 3, True), (3, 0, True), (3, 1, False)):
+        ours, theirs = (cuda_library.bits(p.kbuf[slot, head]) for p in (pool, untouched))
+        assert (ours == theirs) == same
+
+
+def test_states_follow_the_stream_and_can_be_captured(gate, cuda_library):
+    """A state that arrives late on a side stream, imported and exported there: eagerly, and as a graph."""
+    inputs, state = draw(gate, cuda_library), states(cuda_library)
+    expected = imported(gate, cuda_library, inputs, state)
+    idx = indices(cuda_library, 1, 2, 3, 4)
+    exported = cuda_library.bits(gate.op.export_state(expected, idx))
+    pool = filled(gate, cuda_library, inputs)
+    late, result = torch.zeros_like(state), torch.zeros_like(state)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(100_000_000)
+        late.copy_(state)
+        gate.op.import_state(pool, idx, late, inputs["q0"])
+        gate.op.export_state(pool, idx, result)
+        assert not stream.query(), "a call waited for its stream"
+    stream.synchronize()
+    assert own_bits(cuda_library, pool) == own_bits(cuda_library, expected)
+    assert cuda_library.bits(result) == exported
+    captured, late = filled(gate, cuda_library, inputs), torch.zeros_like(state)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        gate.op.import_state(captured, idx, late, inputs["q0"])
+        gate.op.export_state(captured, idx, result)
+    late.copy_(state)
+    result.zero_()
+    graph.replay()
+    assert own_bits(cuda_library, captured) == own_bits(cuda_library, expected)
+    assert cuda_library.bits(result) == exported
 
 
 # ---- PyTorch's compilers ---------------------------------------------------------------------------------------------

@@ -138,7 +138,9 @@ __global__ void __launch_bounds__(step::kThreads) rest_kernel(const __grid_const
   if (!names_slot(slot.slot, arguments.num_slots)) return;
   const Record record(arguments.records, blockIdx.x);
   const Header header = record.header();
-  if (header.stage == Stage::kParked && threadIdx.x == 0) *slot.in<int32_t>(arguments.window.fill_count) = kEntries;
+  __syncthreads();  // it has been read
+  if (threadIdx.x == 0 && header.stage != Stage::kDone) record.header().stage = Stage::kDone;
+  if (threadIdx.x == 0 && header.stage == Stage::kParked) *slot.in<int32_t>(arguments.window.fill_count) = kEntries;
   if (header.stage != Stage::kFilled) return;
   const auto accepted = static_cast<uint32_t>(arguments.accepted[slot.position]);
   const uint32_t filled = kEntries - static_cast<uint32_t>(header.entries);
