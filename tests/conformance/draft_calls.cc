@@ -26,12 +26,12 @@ DraftArguments::DraftArguments(lq_device device, std::vector<int32_t> index_valu
       o(mirrors_.add(
           tensor(output.data(), LQ_BFLOAT16, {tokens.batch, tokens.geometry.num_heads, tokens.geometry.value_dim}))) {}
 
-lq_status DraftArguments::enqueue_draft(const Pool& pool) const {
-  return lq_pool_draft(pool.get(), &indices, token_count, &token, &params, &scratch, &o, nullptr);
+lq_status DraftArguments::enqueue_draft(const Pool& pool, void* stream) const {
+  return lq_pool_draft(pool.get(), &indices, token_count, &token, &params, &scratch, &o, stream);
 }
 
-lq_status DraftArguments::enqueue_commit(const Pool& pool) const {
-  return lq_pool_commit(pool.get(), &indices, token_count, &scratch, &accepted, &q0, nullptr);
+lq_status DraftArguments::enqueue_commit(const Pool& pool, void* stream) const {
+  return lq_pool_commit(pool.get(), &indices, token_count, &scratch, &accepted, &q0, stream);
 }
 
 void DraftArguments::draft(const MirroredPool& pool) {

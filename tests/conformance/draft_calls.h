@@ -23,9 +23,10 @@ class DraftArguments {
   DraftArguments(const DraftArguments&) = delete;
   DraftArguments& operator=(const DraftArguments&) = delete;
 
-  lq_status enqueue_draft(const Pool& pool) const;
-  lq_status enqueue_commit(const Pool& pool) const;
+  lq_status enqueue_draft(const Pool& pool, void* stream = nullptr) const;
+  lq_status enqueue_commit(const Pool& pool, void* stream = nullptr) const;
   void upload() const { mirrors_.upload(); }
+  void download() const { mirrors_.download(); }
   // With all copies of pool and arguments around the call.
   void draft(const MirroredPool& pool);
   void commit(const MirroredPool& pool, const std::vector<int32_t>& accepted_tokens);

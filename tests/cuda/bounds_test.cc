@@ -6,6 +6,7 @@
 #include <climits>
 #include <cmath>
 
+#include "draft_calls.h"
 #include "fixture.h"
 
 namespace leapquant::cuda_test {
@@ -81,6 +82,26 @@ TEST_F(BoundsTest, NothingBesideAResultIsWritten) {
   }
 }
 
+// A draft of all slots across the ends of windows, its commit, an export and an import.
+void speculate_between_guards(const Pool& pool, const judge::StepInputs& inputs, const judge::FlushInputs& basis) {
+  const int64_t heads = inputs.geometry.num_heads;
+  DraftArguments arguments(kDevice, {2, 0, 3, 9}, 2, inputs, basis.q0);
+  arguments.accepted_values = {2, 2, 1, 1};
+  arguments.upload();
+  const DeviceArray states(static_cast<size_t>(2 * heads * 128 * 128) * sizeof(float));
+  lq_tensor state = on_device(tensor(states.data(), LQ_FLOAT32, {2, heads, 128, 128}));
+  const InplaceArguments slots(kDevice, {3, 2}, basis);
+  Guards rows;
+  rows.around(arguments.o);
+  rows.around(arguments.scratch);
+  rows.around(state);
+  check(arguments.enqueue_draft(pool));
+  check(arguments.enqueue_commit(pool));
+  pool.export_state(slots.indices, state);
+  pool.import_state(slots.indices, state, LQ_STATE_KV, nullptr, slots.q0);
+  rows.expect_intact();
+}
+
 void step_between_guards(const Geometry& geometry, lq_layout layout) {
   const Context context("cuda");
   const judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kRandom, geometry, 8);
@@ -100,6 +121,7 @@ void step_between_guards(const Geometry& geometry, lq_layout layout) {
     Guards rows;
     rows.around(arguments.o);
     check(arguments.enqueue(p->pool()));
+    speculate_between_guards(p->pool(), inputs, basis);
     p->pool().flush_now(flush.indices, flush.q0);
     p->pool().copy_slots(sources.indices, flush.indices);
     p->pool().reset_slots(sources.indices);

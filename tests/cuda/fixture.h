@@ -42,6 +42,12 @@ class DeviceArray {
   size_t bytes_;
 };
 
+// A tensor's device, said to be the tests' own.
+inline lq_tensor on_device(lq_tensor tensor) {
+  tensor.device = kDevice;
+  return tensor;
+}
+
 // A stream that waits for no other.
 class Stream {
  public:

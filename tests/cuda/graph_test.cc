@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "draft_calls.h"
 #include "fixture.h"
 
 namespace leapquant::cuda_test {
@@ -141,6 +142,72 @@ TEST_F(GraphTest, SlotsCanBeResetCopiedAndFlushed) {
   for (const MirroredPool* const p : {&pool, &eager}) p->download();
   EXPECT_EQ(bytes_of(pool), bytes_of(eager));
   EXPECT_EQ(pool.counter(2, 1), 0);
+}
+
+// Dense states in and out, and tokens drafted and committed across the window's end: what the same calls make eagerly,
+// also when the graph is replayed with other contents.
+void capture_states_and_drafts(const Geometry& geometry) {
+  constexpr int32_t kTokens = 4;
+  const Context context("cuda");
+  const judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kStructured, geometry, 5);
+  const judge::StepInputs tokens = step_inputs_of(judge::StepFamily::kStructured, geometry, 2 * kTokens);
+  const judge::FlushInputs basis = inputs_of(judge::Family::kRandom, geometry, 1);
+  const MirroredPool pool(context, geometry, 6);
+  const MirroredPool eager(context, geometry, 6);
+  const int64_t heads = geometry.num_heads;
+  const DeviceArray states(static_cast<size_t>(2 * heads * 128 * 128) * sizeof(float));
+  const lq_tensor state = on_device(tensor(states.data(), LQ_FLOAT32, {2, heads, 128, 128}));
+  const auto fill = [&](const MirroredPool& target, int32_t count) {
+    for (int64_t item = 0; item < 5; ++item) fill_slot(target, item + 1, inputs, item);
+    for (int64_t head = 0; head < heads; ++head) target.counter(2, head) = count;
+    target.upload();
+  };
+  const InplaceArguments from(kDevice, {1, 4}, basis);
+  const InplaceArguments to(kDevice, {5, 2}, basis);
+  DraftArguments captured(kDevice, {2, 3}, kTokens, tokens, basis.q0);
+  DraftArguments called(kDevice, {2, 3}, kTokens, tokens, basis.q0);
+  for (DraftArguments* const arguments : {&captured, &called}) {
+    arguments->accepted_values = {4, 1};
+    arguments->upload();
+  }
+  const auto live = [&](const MirroredPool& target, const DraftArguments& arguments, cudaStream_t on) {
+    check(arguments.enqueue_draft(target.pool(), on));
+    check(arguments.enqueue_commit(target.pool(), on));
+    target.pool().export_state(from.indices, state, LQ_STATE_KV, on);
+    target.pool().import_state(to.indices, state, LQ_STATE_KV, nullptr, to.q0, on);
+  };
+  const Stream stream;
+  fill(pool, 15);
+  const Graph graph(stream, [&](cudaStream_t on) { live(pool, captured, on); });
+  for (const int32_t count : {15, 3, 12}) {
+    SCOPED_TRACE(std::to_string(count) + " entries");
+    for (const MirroredPool* const p : {&pool, &eager}) fill(*p, count);
+    graph.launch(stream.get());
+    stream.wait();
+    live(eager, called, nullptr);
+    for (const MirroredPool* const p : {&pool, &eager}) p->download();
+    for (DraftArguments* const arguments : {&captured, &called}) arguments->download();
+    EXPECT_EQ(bytes_of(pool), bytes_of(eager));
+    EXPECT_EQ(captured.scratch_bytes, called.scratch_bytes);
+    EXPECT_TRUE(std::equal(called.output.begin(), called.output.end(), captured.output.begin(),
+                           [](Bfloat16 a, Bfloat16 b) { return a.bits == b.bits; }));
+    EXPECT_EQ(pool.counter(5, 0), 0);
+  }
+}
+
+TEST_F(GraphTest, StatesAndDraftsCanBeCaptured) {
+  capture_states_and_drafts(geometry_of(3));
+  capture_states_and_drafts(gdn_geometry(4, 4, 2));
+}
+
+TEST_F(GraphDeathTest, TheFirstDraftOfAProcessCanBeCaptured) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        capture_states_and_drafts(geometry_of(2));
+        std::exit(HasFailure() ? 1 : 0);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 TEST_F(GraphTest, TheFunctionalFormCanBeCaptured) {

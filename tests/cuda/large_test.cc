@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 
+#include "draft_calls.h"
 #include "fixture.h"
 
 namespace leapquant::cuda_test {
@@ -79,12 +80,31 @@ void step(const Pool& pool, const std::vector<int32_t>& slots, const Geometry& g
   check_cuda(cudaDeviceSynchronize());
 }
 
-// A flush of full windows, a step behind it, and a flush of what that has left.
+// Two tokens ahead for one slot, and its state imported into another.
+void speculate(const Pool& pool, int32_t slot, int32_t other, const judge::FlushInputs& inputs) {
+  DraftArguments arguments(kDevice, {slot}, 2, step_inputs_of(judge::StepFamily::kRandom, inputs.geometry, 2),
+                           inputs.q0);
+  arguments.accepted_values = {2};
+  arguments.upload();
+  check(arguments.enqueue_draft(pool));
+  check(arguments.enqueue_commit(pool));
+  const int64_t heads = inputs.geometry.num_heads;
+  const DeviceArray states(static_cast<size_t>(heads * 128 * 128) * sizeof(float));
+  const lq_tensor state = on_device(tensor(states.data(), LQ_FLOAT32, {1, heads, 128, 128}));
+  const InplaceArguments from(kDevice, {slot}, inputs);
+  const InplaceArguments to(kDevice, {other}, inputs);
+  pool.export_state(from.indices, state);
+  pool.import_state(to.indices, state, LQ_STATE_VK, nullptr, to.q0);
+  check_cuda(cudaDeviceSynchronize());
+}
+
+// A flush of full windows, a step behind it, a flush of what that has left, a draft, an export and an import.
 void live(const Pool& pool, const std::vector<int32_t>& slots, const judge::FlushInputs& inputs) {
   flush(pool, slots, inputs);
   step(pool, slots, inputs.geometry);
   const InplaceArguments one(kDevice, {slots[0]}, inputs);
   pool.flush_now(one.indices, one.q0);
+  speculate(pool, slots[0], slots[2], inputs);
 }
 
 void expect_the_last_slots_to_work(lq_layout layout, int64_t slots) {

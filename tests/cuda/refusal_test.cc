@@ -3,6 +3,7 @@
 // What the CUDA backend refuses, by name and before anything is touched, and that a refusal leaves nothing behind.
 #include <string>
 
+#include "draft_calls.h"
 #include "fixture.h"
 
 namespace leapquant::cuda_test {
@@ -71,12 +72,19 @@ TEST_F(RefusalTest, MisalignedPools) {
   memory.kbuf.data = shifted.data() + 2;
   const Pool pool(context, {judge::public_geometry(inputs.geometry), LQ_LAYOUT_COMPACT, 2, &memory, LQ_POOL_DEFAULT});
   const InplaceArguments arguments(kDevice, {1}, inputs);
-  const StepArguments token(kDevice, {1}, step_inputs_of(judge::StepFamily::kRandom, inputs.geometry, 1));
+  const judge::StepInputs token_inputs = step_inputs_of(judge::StepFamily::kRandom, inputs.geometry, 1);
+  const StepArguments token(kDevice, {1}, token_inputs);
+  const DraftArguments drafted(kDevice, {1}, 1, token_inputs, inputs.q0);
+  const DeviceArray states(static_cast<size_t>(2 * 128 * 128) * sizeof(float));
+  const lq_tensor state = on_device(tensor(states.data(), LQ_FLOAT32, {1, 2, 128, 128}));
   const lq_tensor& indices = arguments.indices;
   const auto expect_refusal = [](const auto& call) { expect_error(call, LQ_UNSUPPORTED, "'kbuf'"); };
   expect_refusal([&] { pool.flush_inplace(indices, arguments.q0); });
   expect_refusal([&] { pool.flush_now(indices, arguments.q0); });
   expect_refusal([&] { pool.step_inplace(indices, token.token, token.o, token.params); });
+  expect_refusal([&] { pool.import_state(indices, state, LQ_STATE_VK, nullptr, arguments.q0); });
+  expect_refusal([&] { check(drafted.enqueue_draft(pool)); });
+  expect_refusal([&] { check(drafted.enqueue_commit(pool)); });
   expect_refusal([&] { pool.reset_slots(indices); });
   expect_refusal([&] { pool.copy_slots(indices, indices); });
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "draft_calls.h"
 #include "fixture.h"
 
 namespace leapquant::cuda_test {
@@ -81,6 +82,48 @@ TEST_F(StreamTest, AStepWaitsForItsStream) {
   stream.wait();
   call.download();
   EXPECT_EQ(bytes_of(call.output), bytes_of(step_or_die(context, inputs)));
+}
+
+// A slot is drafted and exported when what it holds has arrived, and imported when the state has.
+TEST_F(StreamTest, StatesAndDraftsWaitForTheirStream) {
+  const Context context("cuda");
+  const judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kStructured, geometry_of(8), 3);
+  const judge::StepInputs tokens = step_inputs_of(judge::StepFamily::kStructured, geometry_of(8), 4);
+  const judge::FlushInputs basis = inputs_of(judge::Family::kRandom, inputs.geometry, 1);
+  const DeviceArray states(static_cast<size_t>(2 * 8 * 128 * 128) * sizeof(float));
+  const lq_tensor state = on_device(tensor(states.data(), LQ_FLOAT32, {2, 8, 128, 128}));
+  const InplaceArguments from(kDevice, {1, 2}, basis);
+  const InplaceArguments to(kDevice, {3, 4}, basis);
+  const auto live = [&](const Pool& pool, const DraftArguments& arguments, cudaStream_t on) {
+    check(arguments.enqueue_draft(pool, on));
+    check(arguments.enqueue_commit(pool, on));
+    pool.export_state(from.indices, state, LQ_STATE_VK, on);
+    pool.import_state(to.indices, state, LQ_STATE_VK, nullptr, to.q0, on);
+  };
+  DraftArguments serial_arguments(kDevice, {2, 1}, 2, tokens, basis.q0);
+  DraftArguments arguments(kDevice, {2, 1}, 2, tokens, basis.q0);
+  for (DraftArguments* const each : {&serial_arguments, &arguments}) {
+    each->accepted_values = {2, 1};
+    each->upload();
+  }
+  const MirroredPool serial(context, inputs.geometry, 5);
+  for (int64_t item = 0; item < 3; ++item) fill_slot(serial, item + 1, inputs, item);
+  serial.upload();
+  const Snapshot contents(serial.pool());
+  live(serial.pool(), serial_arguments, nullptr);
+  serial.download();
+  check_cuda(cudaMemset(states.data(), 0, states.bytes()));
+  check_cuda(cudaDeviceSynchronize());
+
+  const MirroredPool pool(context, inputs.geometry, 5);
+  const Stream stream;
+  delay(stream);
+  contents.restore(pool.pool(), stream.get());
+  live(pool.pool(), arguments, stream.get());
+  expect_pending(stream);
+  stream.wait();
+  pool.download();
+  EXPECT_EQ(bytes_of(pool), bytes_of(serial));
 }
 
 // Reading the error word waits for the stream that it names.
