@@ -444,7 +444,8 @@ LQ_API lq_status lq_pool_reset_slots(lq_pool* pool, const lq_tensor* idx, void* 
  *             other lists are refused on host memory, which takes n * n comparisons; elsewhere they are the caller's
  *             error.
  *
- * Bytes between the regions of the padded layout are not copied. Allocates and synchronises as lq_flush_inplace does. */
+ * Bytes between the regions of the padded layout are not copied. Allocates and synchronises as lq_flush_inplace does.
+ */
 LQ_API lq_status lq_pool_copy_slots(lq_pool* pool, const lq_tensor* src, const lq_tensor* dst, void* stream);
 
 /* Which way the elements of a dense state run in memory. */

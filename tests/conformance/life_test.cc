@@ -239,8 +239,7 @@ class Life {
     std::vector<int32_t> indices = slots;
     Mirrors mirrors(device_);
     const lq_tensor idx = mirrors.add(tensor(indices.data(), LQ_INT32, {std::ssize(indices)}));
-    const lq_tensor state =
-        mirrors.add(tensor(states.data(), LQ_FLOAT32, {std::ssize(slots), kHeads, 128, 128}));
+    const lq_tensor state = mirrors.add(tensor(states.data(), LQ_FLOAT32, {std::ssize(slots), kHeads, 128, 128}));
     with_copies([&] { pool_.pool().export_state(idx, state, direction); });
     mirrors.download();
     std::vector<float> wanted(kHeads * kElements);
@@ -290,7 +289,7 @@ class Life {
     const lq_tensor idx = mirrors.add(tensor(indices.data(), LQ_INT32, {count}));
     const lq_tensor q0 = basis_tensor(mirrors);
     const lq_tensor state = mirrors.add(narrow ? tensor(narrow_states.data(), LQ_BFLOAT16, {count, kHeads, 128, 128})
-                                   : tensor(given.data(), LQ_FLOAT32, {count, kHeads, 128, 128}));
+                                               : tensor(given.data(), LQ_FLOAT32, {count, kHeads, 128, 128}));
     const lq_tensor offset = mirrors.add(tensor(offsets.data(), LQ_INT32, {count, kHeads}));
     with_copies([&] { pool_.pool().import_state(idx, state, direction, with_offsets ? &offset : nullptr, q0); });
     for (size_t i = 0; i < slots.size(); ++i) {

@@ -19,11 +19,11 @@ static_assert(offsetof(Header, stage) == offsetof(DraftHeader, stage));
 Records records_of(const DraftView& draft) {
   const auto offset = [](int64_t bytes) { return static_cast<uint32_t>(bytes); };
   const DraftLayout& layout = draft.layout;
-  return {.base = draft.base,
-          .bytes = layout.end,
-          .offset = {offset(layout.key), offset(layout.update), offset(layout.gate), offset(layout.log_gate),
-                     offset(layout.log_decay), offset(layout.token_decay), offset(layout.weight),
-                     offset(layout.decay)}};
+  return {
+      .base = draft.base,
+      .bytes = layout.end,
+      .offset = {offset(layout.key), offset(layout.update), offset(layout.gate), offset(layout.log_gate),
+                 offset(layout.log_decay), offset(layout.token_decay), offset(layout.weight), offset(layout.decay)}};
 }
 
 // A part of the records as a tensor of programs.
@@ -53,20 +53,19 @@ Result<CommitArguments> commit_arguments(const CommitPlan& plan) {
   const FlushPlan& flush = plan.flush;
   const bool by_head = flush.geometry.gate == Gate::kGdn;
   LQ_RETURN_IF_ERROR(check_programs("commits", flush.programs()));
-  return CommitArguments{
-      .window = {in_bytes(flush.window.window_key), in_bytes(flush.window.window_update),
-                 in_bytes(flush.window.window_weight), in_bytes(flush.window.window_gate),
-                 by_head ? in_bytes(flush.window.decay) : in_bytes(flush.window.log_decay),
-                 in_bytes(flush.due.fill_count)},
-      .records = records_of(plan.draft),
-      .slot_index = flush.due.slot_index,
-      .accepted = plan.accepted,
-      .num_slots = flush.due.num_slots,
-      .first_error_position = flush.due.errors->first_position,
-      .programs = static_cast<uint32_t>(flush.programs()),
-      .heads = static_cast<uint32_t>(flush.geometry.num_heads),
-      .tokens = plan.tokens,
-      .decay = by_head ? Decay::kByHead : Decay::kByChannel};
+  return CommitArguments{.window = {in_bytes(flush.window.window_key), in_bytes(flush.window.window_update),
+                                    in_bytes(flush.window.window_weight), in_bytes(flush.window.window_gate),
+                                    by_head ? in_bytes(flush.window.decay) : in_bytes(flush.window.log_decay),
+                                    in_bytes(flush.due.fill_count)},
+                         .records = records_of(plan.draft),
+                         .slot_index = flush.due.slot_index,
+                         .accepted = plan.accepted,
+                         .num_slots = flush.due.num_slots,
+                         .first_error_position = flush.due.errors->first_position,
+                         .programs = static_cast<uint32_t>(flush.programs()),
+                         .heads = static_cast<uint32_t>(flush.geometry.num_heads),
+                         .tokens = plan.tokens,
+                         .decay = by_head ? Decay::kByHead : Decay::kByChannel};
 }
 
 }  // namespace leapquant::cuda::draft

@@ -127,9 +127,7 @@ __global__ void __launch_bounds__(step::kThreads) fill_kernel(const __grid_const
   const bool parked = tokens == 0 && count == kEntries;
   if (threadIdx.x != 0) return;
   if (parked) counter = kParkedCounter;
-  record.header().stage = parked                           ? Stage::kParked
-                          : tokens + entries == kEntries ? Stage::kFilled
-                                                         : Stage::kDone;
+  record.header().stage = parked ? Stage::kParked : tokens + entries == kEntries ? Stage::kFilled : Stage::kDone;
 }
 
 template <Decay kDecay>

@@ -68,8 +68,8 @@ __device__ __forceinline__ void copy_drafted(step::StorageOf<kDecay, kRoom>& sme
                                              const Record& record, uint32_t occupied, uint32_t t) {
   const step::CopyPlace own(place);
   if (own.row >= t) return;
-  const uint32_t target = (occupied + own.row) * step::kRowBytes +
-                          step::row_offset(own.byte, step::half_of_age(t - 1 - own.row));
+  const uint32_t target =
+      (occupied + own.row) * step::kRowBytes + step::row_offset(own.byte, step::half_of_age(t - 1 - own.row));
   const auto copy = [&](const uint16_t* from, const uint16_t(&to)[kRoom][kDim]) {
     store_shared(shared_address(to) + target, load_global16(reinterpret_cast<const char*>(from) + own.byte));
   };
@@ -128,7 +128,8 @@ __global__ void __launch_bounds__(step::kThreads, kBlocksPerMultiprocessor)
     if (__syncthreads_or(!finite)) nonfinite |= 1u << t;
   }
   const uint32_t entries = occupied + arguments.tokens;
-  if (kDecay == Decay::kByHead && place.thread < entries) record.weight()[place.thread] = smem.window_weight[0][place.thread];
+  if (kDecay == Decay::kByHead && place.thread < entries)
+    record.weight()[place.thread] = smem.window_weight[0][place.thread];
   if (place.thread != 0) return;
   record.header() = {static_cast<int32_t>(arguments.tokens), static_cast<int32_t>(occupied), nonfinite, Stage::kDone};
 }

@@ -9,9 +9,9 @@ namespace {
 template <Decay kDecay>
 cudaError_t prepare() {
   cudaFuncAttributes attributes;
-  for (const cudaError_t error :
-       {cudaFuncGetAttributes(&attributes, draft_kernel<kDecay>), cudaFuncGetAttributes(&attributes, fill_kernel<kDecay>),
-        cudaFuncGetAttributes(&attributes, rest_kernel<kDecay>)}) {
+  for (const cudaError_t error : {cudaFuncGetAttributes(&attributes, draft_kernel<kDecay>),
+                                  cudaFuncGetAttributes(&attributes, fill_kernel<kDecay>),
+                                  cudaFuncGetAttributes(&attributes, rest_kernel<kDecay>)}) {
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;

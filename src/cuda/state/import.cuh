@@ -20,10 +20,10 @@ namespace leapquant::cuda::state {
 
 template <int kColumns>
 struct alignas(16) ImportStorage {
-  float key_thin[kDim][kColumns];    // Z, P
-  float value_thin[kDim][kColumns];  // q0, Y, Q, then q' as it is rounded
-  float state[kDim][kDim + 1];       // [V, K], then E: rows and columns both in different banks
-  float key_inverse[kDim];           // 1 / s_k'
+  float key_thin[kDim][kColumns];                // Z, P
+  float value_thin[kDim][kColumns];              // q0, Y, Q, then q' as it is rounded
+  float state[kDim][kDim + 1];                   // [V, K], then E: rows and columns both in different banks
+  float key_inverse[kDim];                       // 1 / s_k'
   float largest[kColumns][kImportThreads / 32];  // of q0's columns, by warp
 };
 
@@ -141,8 +141,7 @@ __device__ __forceinline__ void orthonormalize(const ThinRow<kColumns>& row, uin
 
 // Step 2: Q in smem.value_thin, and the thread's row of U.
 template <int kColumns>
-__device__ __forceinline__ void find_factors(ImportStorage<kColumns>& smem, uint32_t rank,
-                                             ThinRow<kColumns>& key_row) {
+__device__ __forceinline__ void find_factors(ImportStorage<kColumns>& smem, uint32_t rank, ThinRow<kColumns>& key_row) {
   multiply_transposed(smem, smem.value_thin, key_row);
   orthonormalize<kColumns>(key_row, rank, smem.key_thin);
   ThinRow<kColumns> value_row;
@@ -212,8 +211,7 @@ __device__ __forceinline__ bool find_first_entry(const ImportArguments& argument
                                                  int32_t& first_entry) {
   first_entry = 0;
   if (arguments.first_entry.base == nullptr) return true;
-  first_entry =
-      *reinterpret_cast<const int32_t*>(tensor_at(arguments.first_entry, program.position, program.head));
+  first_entry = *reinterpret_cast<const int32_t*>(tensor_at(arguments.first_entry, program.position, program.head));
   if (first_entry >= 0 && first_entry < kEntries) return true;
   record(arguments.state, Trouble::kCounter, program);
   return false;

@@ -27,9 +27,9 @@ cudaError_t launch_columns(const ImportArguments& arguments, cudaStream_t stream
 
 cudaError_t prepare_states() {
   cudaFuncAttributes attributes;
-  for (const cudaError_t error : {prepare_import<4>(), prepare_import<8>(),
-                                  cudaFuncGetAttributes(&attributes, export_kernel<false>),
-                                  cudaFuncGetAttributes(&attributes, export_kernel<true>)}) {
+  for (const cudaError_t error :
+       {prepare_import<4>(), prepare_import<8>(), cudaFuncGetAttributes(&attributes, export_kernel<false>),
+        cudaFuncGetAttributes(&attributes, export_kernel<true>)}) {
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;

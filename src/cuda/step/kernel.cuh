@@ -43,8 +43,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   copy_window<kDecay>(smem, place, entries, entries);
   const Gate<kDecay> gate(arguments, smem, place, token, scales);
   const bool in_place = arguments.slot_index != nullptr;
-  const bool finite =
-      step_token(arguments, smem, place, codes, scales, token, gate, entries, in_place ? entries : 0);
+  const bool finite = step_token(arguments, smem, place, codes, scales, token, gate, entries, in_place ? entries : 0);
   write_weights(smem, thread, gate, entries, !in_place);
   if (!in_place) return;
   if (thread == 0) *tensor_of<int32_t>(smem, kFillCount) = static_cast<int32_t>(entries + 1);
