@@ -238,6 +238,11 @@ MUTATIONS = (
     ),
     Mutation("draft: the rest goes into the full window", COMMIT, (("entries = 0;", ""),)),
     Mutation("draft: log-decay not counted", HOST_DRAFT, (("+= log_gate[k];", "+= 0.0f * log_gate[k];"),)),
+    Mutation(
+        "draft: an index beyond the pool only reported with tokens",
+        HOST_DRAFT,
+        ((" && slot < plan.flush.due.num_slots", ""),),
+    ),
     Mutation("draft: committed twice", HOST_DRAFT, ((" || header.entries != occupied.entries()", ""),)),
     Mutation(
         "draft: weights missing", HOST_DRAFT, (("append_weight(geometry.gate, window, entries, token_decay);", ""),)
