@@ -17,8 +17,8 @@ inline constexpr int kMostFactors = 8;
 inline constexpr int kSides = 2;  // products of the state with kn and with qn
 
 // Blocks that share a multiprocessor, which bounds the registers of a thread. While one computes, the others' copies
-// are on their way.
-inline constexpr int kBlocksPerMultiprocessor = 6;
+// are on their way. The scalar decay needs fewer registers and less shared memory.
+constexpr int blocks_per_multiprocessor(Decay decay) { return decay == Decay::kByHead ? 7 : 6; }
 
 // 0x43 four times: see codes_to_bfloats().
 inline constexpr uint32_t kCodeExponents = 0x43434343u;

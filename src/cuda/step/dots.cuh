@@ -133,7 +133,7 @@ class EntryDecays<Decay::kByHead> {
 template <Decay kDecay, int kRoom>
 __device__ __forceinline__ void add_entries(StorageOf<kDecay, kRoom>& smem, const Place& place, const PairSides& side,
                                             const Gate<kDecay>& gate, uint32_t entries, uint32_t live) {
-  static_assert(sizeof(SharedStorage) >= kPassEntries * kRowBytes, "see Place::pairs_from");
+  static_assert(kMostFactors >= kPassEntries - 1 && kEntries >= kPassEntries, "see Place::pairs_from");
   EntryDecays<kDecay> decays(place, gate);
 #pragma unroll 1
   for (uint32_t pass = 0; pass < entries; pass += kPassEntries) {

@@ -20,7 +20,7 @@
 namespace leapquant::cuda::step {
 
 template <Decay kDecay>
-__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+__global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kDecay))
     step_kernel(const __grid_constant__ StepArguments arguments) {
   __shared__ StorageOf<kDecay, kEntries> smem;
   const Place place;

@@ -83,7 +83,9 @@ __device__ __forceinline__ void copy_rows(const uint16_t (&smem)[kRoom][kDim], c
   if (row + 8 < count) copy_async16(shared_address(smem) + target + kEightRows, source + kEightRows);
 }
 
-__device__ __forceinline__ void copy_factors(const StepArguments& arguments, SharedStorage& smem, const Place& place) {
+template <int kRoom>
+__device__ __forceinline__ void copy_factors(const StepArguments& arguments, WindowStorage<kRoom>& smem,
+                                             const Place& place) {
   const CopyPlace own(place);
   const char* const keys = tensor_of<char>(smem, kKeyFactor) + own.row * arguments.factor_row.key + own.byte;
   const char* const values = tensor_of<char>(smem, kValueFactor) + own.row * arguments.factor_row.value + own.byte;

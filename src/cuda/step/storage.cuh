@@ -22,8 +22,6 @@ inline constexpr uint32_t kRowBytes = 2 * kDim;  // of 16-bit elements
 
 // What any step needs ...
 struct alignas(16) SharedStorage {
-  uint16_t key_factor[kMostFactors][kDim];
-  uint16_t value_factor[kMostFactors][kDim];
   union {
     char digits[kDim / 32 * kDigitBlock];
     uint16_t terms[kSides][kTerms][kTermRow];  // written once the digits are known not to be read
@@ -35,8 +33,8 @@ struct alignas(16) SharedStorage {
   char* address[kTensorCount];  // of the program's tensors
 };
 
-// ... with room for kRoom entries, those of a window, and of a draft that goes on behind them. (Rows have others in
-// front of them: see Place::pairs_from().)
+// ... with room for kRoom entries, those of a window, and of a draft that goes on behind them. Rows have rows in front
+// of them that nobody writes when they are read: see Place::pairs_from().
 template <int kRoom>
 struct alignas(16) WindowStorage : SharedStorage {
   // Dot products over the key channels that both sides need: entries from the newest on, old factors, and kn . qn.
@@ -44,11 +42,13 @@ struct alignas(16) WindowStorage : SharedStorage {
   static constexpr uint32_t kKeyQueryDot = kRoom + kMostFactors;
   static constexpr uint32_t kDots = kKeyQueryDot + 1;
 
-  uint16_t window_key[kRoom][kDim];
-  uint16_t window_update[kRoom][kDim];
   float window_weight[kWarps][kRoom];  // a copy a warp
   float2 dot_part[kWarps][kDots];      // by warp; x: with kn, y: with qn
   float2 dot[kWarps][kDots];           // their sums, a copy a warp
+  uint16_t key_factor[kMostFactors][kDim];
+  uint16_t value_factor[kMostFactors][kDim];
+  uint16_t window_key[kRoom][kDim];
+  uint16_t window_update[kRoom][kDim];
 };
 
 // ... and what one of the decays needs beside it.
@@ -102,8 +102,8 @@ struct Place {
     return *reinterpret_cast<const uint32_t*>(reinterpret_cast<const char*>(row) + pair_byte);
   }
   // The lane's pair in the row of the entry of age `first`; further rows lie in front of it, an entry's age each. Of
-  // ages beyond the occupied entries it is something else in shared memory (up to kPassEntries rows are in front of a
-  // window's).
+  // ages beyond the occupied entries it is in other rows: up to kPassEntries - 1 of those in front of the window's,
+  // factors that have arrived for all, or the last of another tensor's, which are those of entries that are not there.
   template <int kRoom>
   __device__ __forceinline__ const char* pairs_from(const uint16_t (&rows)[kRoom][kDim], uint32_t first,
                                                     uint32_t entries) const {
