@@ -14,7 +14,7 @@ inline constexpr int kMostTokens = 8;
 inline constexpr int kRoom = kEntries + kMostTokens;  // entries that a drafted token may attend to, and its own
 
 // Blocks that share a multiprocessor, which bounds the registers of a thread.
-inline constexpr int kBlocksPerMultiprocessor = 5;
+inline constexpr int kBlocksPerMultiprocessor = 4;
 
 // What a commit has still to do behind the flush.
 enum class Stage : int32_t {
