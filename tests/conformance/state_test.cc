@@ -18,13 +18,15 @@ using StateTest = GatedBackendTest;
 constexpr int64_t kHeads = 3;
 constexpr int64_t kElements = 128 * 128;
 
-// Slots of a batch, slot 0 included, whose windows hold any number of entries; nothing beyond them.
+// Slots of a batch, slot 0 included, whose windows hold any number of entries; nothing beyond them, in rows of NaN.
 judge::StepInputs filled_inputs(const Geometry& geometry, int64_t slots) {
   judge::StepInputs inputs = step_inputs_of(judge::StepFamily::kStructured, geometry, slots);
   for (int64_t n = 0; n < inputs.programs(); ++n) {
     const WindowProgram window = inputs.window.view().at(n / geometry.num_heads, n % geometry.num_heads);
     for (int64_t j = inputs.h[static_cast<size_t>(n)]; j < 16; ++j) {
       window.window_weight[j] = 0.0f;
+      std::fill_n(window.window_key + j * 128, 128, Bfloat16{0x7FC0});
+      std::fill_n(window.window_update + j * 128, 128, Bfloat16{0x7FC0});
       if (window.window_gate != nullptr) std::fill_n(window.window_gate + j * 128, 128, Half{kHalfOne});
     }
   }
