@@ -112,9 +112,10 @@ TEST(HostMemory, IsZeroedAndRefusesMoreThanThereIs) {
     Status supports(const Geometry&) const override { return {}; }
     Status flush(const FlushPlan&, void*) override { return {}; }
     Status step(const StepPlan&, void*) override { return {}; }
-    Status flush_now(const FlushPlan&, void*) override { return {}; }
-    Status reset_slots(const SlotPlan&, void*) override { return {}; }
-    Status copy_slots(const SlotPlan&, void*) override { return {}; }
+    Status import_state(const StatePlan&, void*) override { return {}; }
+    Status export_state(const StatePlan&, void*) override { return {}; }
+    Status draft(const DraftPlan&, void*) override { return {}; }
+    Status commit(const CommitPlan&, void*) override { return {}; }
     BackendState state_{.name = "probe", .target = "", .threads = 1, .device = {}};
   } probe;
   const Result<void*> huge = probe.allocate(size_t{1} << 60);
