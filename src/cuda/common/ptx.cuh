@@ -40,10 +40,6 @@ __device__ __forceinline__ uint4 load_constant16(const void* gmem) {
   return value;
 }
 
-// Brings the line of an address into the L2 cache.
-__device__ __forceinline__ void prefetch_line(const void* gmem) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(gmem) : "memory");
-}
 // Bytes that are needed once.
 __device__ __forceinline__ uint4 load_global16(const void* gmem) {
   uint4 value;
@@ -64,9 +60,9 @@ __device__ __forceinline__ void store_shared(uint32_t smem, uint4 value) {
                "r"(value.w)
                : "memory");
 }
-__device__ __forceinline__ uint32_t load_shared(uint32_t smem) {
-  uint32_t value;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(smem) : "memory");
+__device__ __forceinline__ uint2 load_shared8(uint32_t smem) {
+  uint2 value;
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(smem) : "memory");
   return value;
 }
 __device__ __forceinline__ uint4 load_shared16(uint32_t smem) {
@@ -123,14 +119,9 @@ __device__ __forceinline__ void multiply_half(float* c, uint32_t a0, uint32_t a1
       : "r"(a0), "r"(a1), "r"(b0));
 }
 
-__device__ __forceinline__ void multiply_bfloat(float* c, uint32_t a0, uint32_t a1, uint32_t b0) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(a1), "r"(b0));
-}
 // c = a b.
-__device__ __forceinline__ void multiply_bfloat_first(float* c, uint32_t a0, uint32_t a1, uint32_t b0) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+__device__ __forceinline__ void multiply_half_first(float* c, uint32_t a0, uint32_t a1, uint32_t b0) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
       : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
       : "r"(a0), "r"(a1), "r"(b0), "f"(0.0f));
 }
@@ -210,6 +201,15 @@ __device__ __forceinline__ uint32_t codes_to_bfloats(uint32_t codes, uint32_t ex
       __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&value), *reinterpret_cast<const __nv_bfloat162*>(&bias));
   return *reinterpret_cast<const uint32_t*>(&code);
 }
+// Two of four codes as halves, exactly: `kSelector` puts their bytes below one of `exponents`, which is 0x64 four
+// times. Codes come with their sign bit inverted, as code + 128: 0x64cc is 1024 + cc.
+template <uint32_t kSelector>
+__device__ __forceinline__ uint32_t codes_to_halves(uint32_t codes_plus_128, uint32_t exponents) {
+  const uint32_t biased = __byte_perm(codes_plus_128, exponents, kSelector);
+  const uint32_t bias = 0x64806480u;  // 1024 + 128
+  const __half2 code = __hsub2(*reinterpret_cast<const __half2*>(&biased), *reinterpret_cast<const __half2*>(&bias));
+  return *reinterpret_cast<const uint32_t*>(&code);
+}
 // x / 127, correctly rounded where neither result nor remainder is subnormal.
 __device__ __forceinline__ float divide_by_127(float x) {
   const float reciprocal = 1.0f / 127.0f;
@@ -224,6 +224,11 @@ __device__ __forceinline__ float divide(float x, float y) {
   asm("rcp.approx.f32 %0, %1;" : "=f"(reciprocal) : "f"(y));
   const float quotient = x * reciprocal;
   return fmaf(fmaf(-y, quotient, x), reciprocal, quotient);
+}
+__device__ __forceinline__ float inverse_square_root(float x) {
+  float root;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x));
+  return root;
 }
 __device__ __forceinline__ float square_root(float x) {
   const float inverse = rsqrtf(x);

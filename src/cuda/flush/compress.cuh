@@ -12,18 +12,6 @@ namespace leapquant::cuda {
 // 64 tile + 16 w + 8 high + g.
 using Residual = float[2][64];
 
-// New factors for the last product: inner index the factor, 8 halves a row, zeros beyond the columns.
-struct NewFactors {
-  uint16_t value[kDim][8];  // -q', by value channel
-  uint16_t key[kDim][8];    // u', by place
-};
-
-template <int kColumns>
-__device__ __forceinline__ NewFactors& new_factors(SharedStorage<kColumns>& smem) {
-  static_assert(sizeof(NewFactors) <= sizeof(smem.operand[1]));
-  return *reinterpret_cast<NewFactors*>(smem.operand[1]);
-}
-
 // Rounds one row of factors to halves, for the last product and for the checkpoint.
 template <int kColumns>
 __device__ __forceinline__ void store_factors(const ThinRow<kColumns>& x, uint16_t sign, uint16_t (&row)[8],
@@ -40,43 +28,50 @@ __device__ __forceinline__ void store_factors(const ThinRow<kColumns>& x, uint16
   *reinterpret_cast<uint4*>(row) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
 }
 
-// diag(s_v) C diag(c): c as diagonal tiles, one of hi and one of mid, to which the codes' fragments come as they are.
+// diag(s_v) C diag(c): the codes as halves, with c as two diagonal tiles, hi and mid.
 template <int kColumns>
-__device__ __forceinline__ void start_residual(const SharedStorage<kColumns>& smem, const Place& place, Residual& e) {
-  // The lane's inner indices 2 t, 2 t + 1 of the diagonal tile meet its column g in one of the two, or in none.
+__device__ __forceinline__ void start_residual(const SharedStorage<kColumns>& smem, const Place& place,
+                                               uint32_t exponents, Residual& e) {
+  constexpr uint32_t kSigns = 0x80808080u;
+  // The lane's inner indices 2 t, 2 t + 1 of a diagonal tile meet its column g in one of the two, or in none.
   const bool on_diagonal = place.g / 2 == place.t;
   const uint32_t pick_hi = !on_diagonal ? 0x4444u : place.g % 2 == 0 ? 0x4410u : 0x1044u;
   const uint32_t pick_mid = !on_diagonal ? 0x4444u : place.g % 2 == 0 ? 0x4432u : 0x3244u;
-  float row_scale[4];
+  const float unit = power_inverse(scale_power(smem));
+  float scale[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) row_scale[i] = smem.value_scale[place.accumulator_row(i)];
-  const uint32_t row = 16 * place.warp + place.lane % 16;
-  const uint32_t source = shared_address(smem.codes) + row * 128;
+  for (int i = 0; i < 4; ++i) scale[i] = smem.value_scale[place.accumulator_row(i)] * unit;
 #pragma unroll
-  for (int pair = 0; pair < 8; ++pair) {
-    uint32_t hi[2];
-    uint32_t mid[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint32_t terms = smem.code_scale_terms[16 * pair + 8 * i + place.g];
-      hi[i] = __byte_perm(terms, 0, pick_hi);
-      mid[i] = __byte_perm(terms, 0, pick_mid);
-    }
+  for (int step = 0; step < 4; ++step) {
+    CodeFragment codes[2];
 #pragma unroll
     for (int tile = 0; tile < 2; ++tile) {
-      uint32_t fragment[4];
-      load_matrices(fragment, source + pair / 4 * sizeof(smem.codes[0]) + tile * 64 * 128 +
-                                  ((2 * (pair % 4) + place.lane / 16 ^ (row & 7)) << 4));
+      load_codes(smem, place, tile, step, codes[tile]);
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        float* const c = &e[tile][4 * (2 * pair + i)];
-        multiply_bfloat_first(c, fragment[2 * i], fragment[2 * i + 1], mid[i]);
-        multiply_bfloat(c, fragment[2 * i], fragment[2 * i + 1], hi[i]);
-        c[0] *= row_scale[2 * tile];
-        c[1] *= row_scale[2 * tile];
-        c[2] *= row_scale[2 * tile + 1];
-        c[3] *= row_scale[2 * tile + 1];
-      }
+      for (uint32_t& word : codes[tile]) word ^= kSigns;
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int chunk = 4 * half + step;
+      const uint2 terms = *reinterpret_cast<const uint2*>(&smem.code_terms[16 * chunk + 2 * place.g]);
+      const auto column_tile = [&](int odd, uint32_t term, auto convert) {
+        const uint32_t hi = __byte_perm(term, 0, pick_hi);
+        const uint32_t mid = __byte_perm(term, 0, pick_mid);
+#pragma unroll
+        for (int tile = 0; tile < 2; ++tile) {
+          const uint32_t low = convert(codes[tile][2 * half]);
+          const uint32_t high = convert(codes[tile][2 * half + 1]);
+          float* const c = &e[tile][4 * (2 * chunk + odd)];
+          multiply_half_first(c, low, high, mid);
+          multiply_half(c, low, high, hi);
+          c[0] *= scale[2 * tile];
+          c[1] *= scale[2 * tile];
+          c[2] *= scale[2 * tile + 1];
+          c[3] *= scale[2 * tile + 1];
+        }
+      };
+      column_tile(0, terms.x, [=](uint32_t word) { return codes_to_halves<0x4240>(word, exponents); });
+      column_tile(1, terms.y, [=](uint32_t word) { return codes_to_halves<0x4341>(word, exponents); });
     }
   }
 }
@@ -84,7 +79,7 @@ __device__ __forceinline__ void start_residual(const SharedStorage<kColumns>& sm
 // E -= q' u', exactly multiplied.
 template <int kColumns>
 __device__ __forceinline__ void subtract_factors(SharedStorage<kColumns>& smem, const Place& place, Residual& e) {
-  const NewFactors& factors = new_factors(smem);
+  const NewFactors& factors = smem.factors;
   uint32_t value[4];  // rows of tile 0, then of tile 1
   load_matrices(value, shared_address(factors.value[16 * place.warp + place.lane % 16 + place.lane / 16 * 64]));
 #pragma unroll
@@ -104,67 +99,64 @@ __device__ __forceinline__ void subtract_factors(SharedStorage<kColumns>& smem, 
 // E += A B.
 template <int kColumns>
 __device__ __forceinline__ void add_window(const SharedStorage<kColumns>& smem, Residual& e) {
-  using L = Layout<kColumns>;
   const Tiles<kColumns> tiles(smem);
   begin_products();
 #pragma unroll
   for (int tile = 0; tile < 2; ++tile) {
+    // Entries, of which B has hi and mid, then factors.
 #pragma unroll
-    for (int block = 0; block < 2; ++block) {
-      multiply(e[tile], tiles.columns(smem.value_side, tile, 0), tiles.columns(smem.key_side, 0, block), true);
-    }
-#pragma unroll
-    for (int group = 0; group < L::kTiles; ++group) {
-      multiply(e[tile], tiles.columns(smem.value_side, tile, 1 + group), tiles.columns(smem.key_side, 0, 2 + group),
-               true);
+    for (int block = 0; block < Layout<kColumns>::kKeyBlocks; ++block) {
+      multiply(e[tile], tiles.columns(smem.value_side, tile, max(block - 1, 0)),
+               tiles.columns(smem.key_side, 0, block));
     }
   }
-  commit_products();
-  wait_for_products<0>();
+  wait_for_products();
   finish(e[0]);
   finish(e[1]);
 }
 
-// The lane's half of kCount sums, with those of the lane that differs in bit kBit added; `value(i)` is the lane's own.
-template <int kBit, int kCount, class Value>
-__device__ __forceinline__ void halve_sums(float (&sum)[kCount / 2], uint32_t lane, Value value) {
-  const bool upper = (lane & kBit) != 0;
-#pragma unroll
-  for (int i = 0; i < kCount / 2; ++i) {
-    const float low = value(i);
-    const float high = value(kCount / 2 + i);
-    sum[i] = (upper ? high : low) + __shfl_xor_sync(kFullWarp, upper ? low : high, kBit);
-  }
-}
-
-// The warp's sums of abs E over its rows, by place.
+// The warp's sums of abs E over its rows, by key: every lane leaves those of its own four rows where the warp's codes
+// were, and takes four keys' of all.
 template <int kColumns>
 __device__ __forceinline__ void write_column_parts(SharedStorage<kColumns>& smem, const Place& place,
                                                    const Residual& e) {
-  // Over g: lane g ends with column tiles 2 g and 2 g + 1.
-  float sum16[16];
-  halve_sums<16, 32>(sum16, place.lane, [&](int column) {
-    const int first = 4 * (column / 2) + column % 2;
-    return (fabsf(e[0][first]) + fabsf(e[0][first + 2])) + (fabsf(e[1][first]) + fabsf(e[1][first + 2]));
-  });
-  float sum8[8];
-  halve_sums<8, 16>(sum8, place.lane, [&](int column) { return sum16[column]; });
-  float sum[4];
-  halve_sums<4, 8>(sum, place.lane, [&](int column) { return sum8[column]; });
-  float* const part = &smem.column_part[place.warp][16 * place.g + 2 * place.t];
-  *reinterpret_cast<float2*>(part) = make_float2(sum[0], sum[1]);
-  *reinterpret_cast<float2*>(part + 8) = make_float2(sum[2], sum[3]);
+  // Rows of 32 times four keys, the odd ones' exchanged, four in each of the places of the warp's codes.
+  const auto sums_of = [&](uint32_t g, uint32_t quad) {
+    return shared_address(smem.codes[16 * place.warp + g / 4 * 64]) + g % 4 * 512 + ((quad ^ g % 2 * 4) << 4);
+  };
+  __syncwarp();  // the codes have been read
+#pragma unroll
+  for (int chunk = 0; chunk < 8; ++chunk) {
+    const auto sum = [&](int i) {
+      const float* const low = &e[0][8 * chunk + i];
+      const float* const high = &e[1][8 * chunk + i];
+      return __float_as_uint((fabsf(low[0]) + fabsf(low[2])) + (fabsf(high[0]) + fabsf(high[2])));
+    };
+    store_shared(sums_of(place.g, 4 * chunk + place.t), make_uint4(sum(0), sum(4), sum(1), sum(5)));
+  }
+  __syncwarp();
+  float total[4] = {};
+#pragma unroll
+  for (int g = 0; g < 8; ++g) {
+    const uint4 part = load_shared16(sums_of(g, place.lane));
+    total[0] += __uint_as_float(part.x);
+    total[1] += __uint_as_float(part.y);
+    total[2] += __uint_as_float(part.z);
+    total[3] += __uint_as_float(part.w);
+  }
+  *reinterpret_cast<float4*>(&smem.column_part[place.warp][4 * place.lane]) =
+      make_float4(total[0], total[1], total[2], total[3]);
 }
 
-// s_k' of the thread's column (a place), and whether the state was finite there.
+// s_k' of the thread's column, and whether the state was finite there.
 template <int kColumns>
 __device__ __forceinline__ void finish_columns(SharedStorage<kColumns>& smem, uint32_t column, char* key_scales) {
   const float sum = (smem.column_part[0][column] + smem.column_part[1][column]) +
                     (smem.column_part[2][column] + smem.column_part[3][column]);
   if (!is_finite_sum(sum)) smem.non_finite = 1;
   const float key_scale = key_scale_of(sum);
-  reinterpret_cast<float*>(key_scales)[key_of_place(column)] = key_scale;
-  smem.key_inverse[place_by_tile_pairs(column)] = divide(1.0f, key_scale);
+  reinterpret_cast<float*>(key_scales)[column] = key_scale;
+  smem.key_inverse[column] = divide(1.0f, key_scale);
 }
 
 // E / s_k', and from its rows' maxima s_v'; returns 127 / s_v' of the four rows.
@@ -179,8 +171,8 @@ __device__ __forceinline__ void scale_rows(const SharedStorage<kColumns>& smem, 
     for (int row = 0; row < 4; ++row) {
       float* const pair = &e[row / 2][4 * j + 2 * (row % 2)];
       pair[0] *= inverse.x;
-      pair[1] *= inverse.y;
-      pair[4] *= inverse.z;
+      pair[4] *= inverse.y;
+      pair[1] *= inverse.z;
       pair[5] *= inverse.w;
       largest[row] = fmaxf(fmaxf(largest[row], fabsf(pair[0])), fabsf(pair[1]));
       largest[row] = fmaxf(fmaxf(largest[row], fabsf(pair[4])), fabsf(pair[5]));
@@ -200,23 +192,34 @@ __device__ __forceinline__ void scale_rows(const SharedStorage<kColumns>& smem, 
   for (int row = 0; row < 4; ++row) code_factor[row] = __shfl_sync(kFullWarp, own_factor, row, 4);
 }
 
-// codes' = round(127 E / (s_k' s_v')). The lane's places of half a row are 16 consecutive keys.
-__device__ __forceinline__ void store_codes(const Residual& e, const Place& place, const float (&code_factor)[4],
-                                            char* codes) {
+// codes' = round(127 E / (s_k' s_v')). The lane's four of every 16 keys go through shared memory, whence whole rows
+// are stored.
+template <int kColumns>
+__device__ __forceinline__ void store_codes(SharedStorage<kColumns>& smem, const Residual& e, const Place& place,
+                                            const float (&code_factor)[4], char* codes) {
+  constexpr uint32_t kTileBytes = 16 * kDim;  // of a warp
+  const uint32_t staged = shared_address(smem.key_side) + place.warp * kTileBytes;
+  static_assert(kWarps * kTileBytes <= sizeof(smem.key_side));
 #pragma unroll
-  for (int row = 0; row < 4; ++row) {
+  for (int tile = 0; tile < 2; ++tile) {
+    if (tile > 0) __syncwarp();  // the first one has been read
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int chunk = 0; chunk < 8; chunk += 2) {
       uint32_t word[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int j = 8 * half + 2 * i;
-        const float* const first = &e[row / 2][4 * j + 2 * (row % 2)];
-        const auto code = [&](float value) { return code_of(value, code_factor[row]); };
-        word[i] = pack_codes(code(first[0]), code(first[1]), code(first[4]), code(first[5]));
+        const float* const first = &e[tile][8 * (chunk + i / 2) + 2 * (i % 2)];
+        const auto code = [&](float value) { return code_of(value, code_factor[2 * tile + i % 2]); };
+        word[i] = pack_codes(code(first[0]), code(first[4]), code(first[1]), code(first[5]));
       }
-      *reinterpret_cast<uint4*>(codes + place.accumulator_row(row) * kDim + 64 * half + 16 * place.t) =
-          make_uint4(word[0], word[1], word[2], word[3]);
+      store_matrices(word, staged + code_offset(place.lane % 16, chunk + place.lane / 16));
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t row = 4 * i + place.lane / 8;
+      reinterpret_cast<uint4*>(codes)[(64 * tile + 16 * place.warp + row) * 8 + place.lane % 8] =
+          load_shared16(staged + code_offset(row, place.lane % 8));
     }
   }
 }

@@ -15,12 +15,11 @@ static_assert(kThreads == kDim, "a thread owns one row of every thin matrix");
 
 // Thin matrices have 4 or 8 columns, of which the rank uses the first. `kColumns` selects the variant.
 //
-// Blocks that share a multiprocessor, which bounds the registers of a thread. Shared memory, at least 227 KiB on sm_90
-// and sm_100, 163 KiB on sm_80 and 99 KiB on the others, allows three, two and one at 4 columns; without the warpgroup
-// instructions the registers of three do not suffice everywhere.
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__)
+// Blocks that share a multiprocessor, which bounds the registers of a thread: as many as its shared memory holds, 227
+// KiB from sm_90 on, 163 KiB on sm_80 and 99 KiB on the others.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__) || (__CUDA_ARCH__ >= 1000 && __CUDA_ARCH__ < 1200)
 constexpr int blocks_per_multiprocessor(int columns) { return columns == 4 ? 3 : 2; }
-#elif __CUDA_ARCH__ == 800 || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)
+#elif __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900
 constexpr int blocks_per_multiprocessor(int columns) { return columns == 4 ? 2 : 1; }
 #else
 constexpr int blocks_per_multiprocessor(int /*columns*/) { return 1; }
@@ -34,8 +33,8 @@ inline constexpr int kScanUnits = kScanRounds * kThreads;
 inline constexpr int kListLength = 64;
 inline constexpr int kSmallestListGrid = kScanUnits * kLargestUnit / kListLength;
 
-// 0x43 four times: see codes_to_bfloats().
-inline constexpr uint32_t kCodeExponents = 0x43434343u;
+// 0x64 four times: see codes_to_halves().
+inline constexpr uint32_t kCodeExponents = 0x64646464u;
 
 // The tensors of a flush. In place, targets are their sources.
 enum Tensor {

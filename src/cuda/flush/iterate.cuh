@@ -1,277 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Step 2's products with the state, which is never formed: S = diag(s_v) C diag(c) + A B.
+// Step 2: the new factors by one round of subspace iteration.
 #pragma once
 
-#include "cuda/flush/orthonormalize.cuh"
+#include "cuda/flush/products.cuh"
 
 namespace leapquant::cuda {
 
-// Byte offset of factor t's hi and mid in a row of a thin operand; its lo and zero are in the next chunk.
-template <int kColumns>
-__device__ __forceinline__ uint32_t thin_offset(uint32_t row, int group, int chunk) {
-  constexpr int kRowBytes = Layout<kColumns>::kThinRowBytes;
-  return swizzle<kRowBytes>(row * kRowBytes + (2 * group + chunk) * 16);
-}
-
-// Row `row` of a thin operand: x[r] times `scale`.
-template <int kColumns>
-__device__ __forceinline__ void write_operand(const void* operand, uint32_t row, const ThinRow<kColumns>& x,
-                                              float scale) {
-  const uint32_t target = shared_address(operand);
-#pragma unroll
-  for (int group = 0; group < kColumns / 4; ++group) {
-    BfloatTerms terms[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) terms[i] = split_value(x[4 * group + i] * scale);
-    store_shared(target + thin_offset<kColumns>(row, group, 0),
-                 make_uint4(terms[0].hi_mid, terms[1].hi_mid, terms[2].hi_mid, terms[3].hi_mid));
-    store_shared(target + thin_offset<kColumns>(row, group, 1),
-                 make_uint4(terms[0].lo, terms[1].lo, terms[2].lo, terms[3].lo));
-  }
-}
-
-// The operands of a product with the state, of which this is one row of x: scaled in operand[0], as it is in
-// operand[1]. Ends with a barrier.
-template <int kColumns>
-__device__ __forceinline__ void publish_rows(SharedStorage<kColumns>& smem, const Place& place,
-                                             const ThinRow<kColumns>& x, float scale) {
-  write_operand<kColumns>(smem.operand[0], place.own, x, scale);
-  write_operand<kColumns>(smem.operand[1], place.own, x, 1.0f);
-  publish_operands();
-}
-
-// Accumulators of a 64-row tile of a product with a thin operand.
-template <int kColumns>
-using ThinAccumulator = float[2 * kColumns];
-
-// The lane's factor 4 group + t of row 16 w + g (low) or 16 w + g + 8.
-template <int kColumns>
-__device__ __forceinline__ float joined(const ThinAccumulator<kColumns>& d, int group, int high) {
-  return d[8 * group + 4 + 2 * high] + d[8 * group + 1 + 2 * high] + d[8 * group + 2 * high];
-}
-
-template <int kColumns>
-__device__ __forceinline__ void write_inner(SharedStorage<kColumns>& smem, uint32_t row, int group, uint32_t t,
-                                            float value) {
-  const uint32_t target = shared_address(smem.inner) + 4 * t;
-  const BfloatTerms terms = split_value(value);
-  store_shared(target + thin_offset<kColumns>(row, group, 0), terms.hi_mid);
-  store_shared(target + thin_offset<kColumns>(row, group, 1), terms.lo);
-}
-
-// A block of 16 window entries' results.
-template <int kColumns>
-__device__ __forceinline__ void write_inner_entries(SharedStorage<kColumns>& smem, const Place& place, uint32_t block,
-                                                    const ThinAccumulator<kColumns>& d) {
-#pragma unroll
-  for (int group = 0; group < kColumns / 4; ++group) {
-    write_inner(smem, 16 * block + place.g, group, place.t, joined<kColumns>(d, group, 0));
-    write_inner(smem, 16 * block + place.g + 8, group, place.t, joined<kColumns>(d, group, 1));
-  }
-}
-
-// A block of old factors' results, the sums of rows i, i + 4, ...: hi, hi, hi and lo of the value side (rows i and
-// i + 12 make the whole), or hi, mid, lo and hi of the key side (the first three). They go where the other side's rows
-// need them.
-template <int kColumns, bool kFromValues>
-__device__ __forceinline__ void write_inner_factors(SharedStorage<kColumns>& smem, const Place& place, uint32_t block,
-                                                    const ThinAccumulator<kColumns>& d) {
-  const bool upper = place.g >= 4;
-#pragma unroll
-  for (int group = 0; group < kColumns / 4; ++group) {
-    const float low = joined<kColumns>(d, group, 0);
-    const float high = joined<kColumns>(d, group, 1);
-    const float own = kFromValues ? (upper ? high : low) : (upper ? low : high + low);
-    const float sum = own + __shfl_xor_sync(kFullWarp, own, 16);
-    // Key rows hi, mid, lo, hi want sum, sum, sum, 0; value rows hi, hi, hi, lo want sum, 0, 0, sum.
-    const float second = kFromValues ? sum : 0.0f;
-    const float fourth = kFromValues ? 0.0f : sum;
-    write_inner(smem, 16 * block + place.g, group, place.t, upper ? second : sum);
-    write_inner(smem, 16 * block + place.g + 8, group, place.t, upper ? fourth : second);
-  }
-}
-
-// The accumulators' rows into rows of the thin matrix: the lane's own row. Rows belong to one warp, so no barrier.
-template <int kColumns>
-__device__ __forceinline__ void exchange_rows(SharedStorage<kColumns>& smem, const Place& place,
-                                              const float (&value)[4][kColumns / 4], ThinRow<kColumns>& row) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-#pragma unroll
-    for (int group = 0; group < kColumns / 4; ++group) {
-      smem.thin[place.accumulator_row(i)][4 * group + place.t] = value[i][group];
-    }
-  }
-  __syncwarp();
-  load_row<kColumns>(smem.thin[place.own], row);
-}
-
-// kTransposed: the thread's row of S^T x = c (C^T (s_v x)) + B^T (A^T x); otherwise of S x = s_v (C (c x)) + A (B x).
-// operand[0] holds the scaled x, operand[1] x itself, and x_row is the thread's row of it. While the products run, warp
-// `cholesky_warp`, if there is one, finds the Cholesky factor of x's Gram matrix. Operands may be written again at
-// once.
-template <int kColumns, bool kTransposed>
-__device__ __forceinline__ void multiply_state(SharedStorage<kColumns>& smem, const Place& place,
-                                               const CodeFragments& fragments, int rank, uint32_t cholesky_warp,
-                                               const ThinRow<kColumns>& x_row, ThinRow<kColumns>& row) {
-  using L = Layout<kColumns>;
-  constexpr int kSteps = kDim / 16;
-  constexpr int kTermBlocks = 2;  // of window entries on the key side
-
-  const Tiles<kColumns> tiles(smem);
-
-  // A^T x or B x. The sides have fewer rows than the tile: what else it reads ends in rows that nobody reads.
-  ThinAccumulator<kColumns> inner;
-  ThinAccumulator<kColumns> codes[2];
-  ThinAccumulator<kColumns> outer[2];
-  begin_products();
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    const auto x = tiles.thin(smem.operand[1], step);
-    if constexpr (kTransposed) {
-      multiply(inner, tiles.rows(smem.value_side, 0, step), x, step > 0);
-    } else {
-      multiply(inner, tiles.rows(smem.key_side, 0, step), x, step > 0);
-    }
-  }
-  commit_products();
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-    for (int tile = 0; tile < 2; ++tile) {
-      const auto x = tiles.thin(smem.operand[0], step);
-      if constexpr (kTransposed) {
-        multiply(codes[tile], tiles.columns(smem.codes, tile, step), x, step > 0);
-      } else {
-        multiply(codes[tile], fragments[tile][step], x, step > 0);
-      }
-    }
-  }
-  commit_products();
-  if (cholesky_warp < kWarps) write_gram(smem, place, x_row);
-  wait_for_products<1>();
-  finish(inner);
-  constexpr int kEntryBlocks = kTransposed ? 1 : kTermBlocks;
-  if (place.warp < kEntryBlocks) {
-    write_inner_entries<kColumns>(smem, place, place.warp, inner);
-  } else if (place.warp < kEntryBlocks + L::kTiles) {
-    write_inner_factors<kColumns, kTransposed>(smem, place, place.warp, inner);
-  }
-  wait_for_products<0>();
-  finish(codes[0]);
-  finish(codes[1]);
-  publish_operands();
-  begin_products();
-#pragma unroll
-  for (int tile = 0; tile < 2; ++tile) {
-    // Entries: B's hi and mid times one block of sums, or A times the two blocks of B x.
-#pragma unroll
-    for (int block = 0; block < kTermBlocks + L::kTiles; ++block) {
-      const int factors = block - kTermBlocks;
-      if constexpr (kTransposed) {
-        multiply(outer[tile], tiles.columns(smem.key_side, tile, block),
-                 tiles.thin(smem.inner, factors < 0 ? 0 : 1 + factors), block > 0);
-      } else {
-        multiply(outer[tile], tiles.columns(smem.value_side, tile, factors < 0 ? 0 : 1 + factors),
-                 tiles.thin(smem.inner, block), block > 0);
-      }
-    }
-  }
-  commit_products();
-  float value[4][L::kTiles];
-  const float* const scales = kTransposed ? smem.code_scale : smem.value_scale;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float scale = scales[place.accumulator_row(i)];
-#pragma unroll
-    for (int group = 0; group < L::kTiles; ++group) {
-      value[i][group] = joined<kColumns>(codes[i / 2], group, i % 2) * scale;
-    }
-  }
-  if (place.warp == cholesky_warp) find_cholesky(smem, rank);
-  wait_for_products<0>();
-  finish(outer[0]);
-  finish(outer[1]);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-#pragma unroll
-    for (int group = 0; group < L::kTiles; ++group) value[i][group] += joined<kColumns>(outer[i / 2], group, i % 2);
-  }
-  exchange_rows<kColumns>(smem, place, value, row);
-}
-
-// A second pass over columns to which the first L has been applied.
+// A second pass over columns to which the first L has been applied. Ends with the second L in place of the first.
 template <int kColumns>
 __device__ __forceinline__ void orthonormalize_again(SharedStorage<kColumns>& smem, const Place& place, int rank,
-                                                     uint32_t cholesky_warp, ThinRow<kColumns>& row) {
-  __syncthreads();  // the Gram matrix and its factor have been read
-  write_gram(smem, place, row);
-  __syncthreads();
-  if (place.warp == cholesky_warp) find_cholesky(smem, rank);
-  __syncthreads();
-  apply_cholesky(smem, row);
-}
-
-// Notes that columns are orthonormal, so that what follows applies nothing to a product with them.
-template <int kColumns>
-__device__ __forceinline__ void set_identity(SharedStorage<kColumns>& smem, const Place& place) {
-  __syncthreads();  // the factor has been read
-  if (place.thread < kColumns * kColumns) {
-    const uint32_t row = place.thread / kColumns;
-    smem.cholesky[row][place.thread % kColumns] = row == place.thread % kColumns ? 1.0f : 0.0f;
+                                                     ThinRow<kColumns>& row) {
+  constexpr int kBuffer = 0;
+  __syncwarp();  // the first L and the terms have been read
+  write_terms(smem, place, row);
+  __syncwarp();
+  TermGram<kColumns> gram = {};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    uint32_t x[Layout<kColumns>::kTiles][4];
+#pragma unroll
+    for (int group = 0; group < Layout<kColumns>::kTiles; ++group) {
+      load_terms<kColumns>(x[group], smem.operand.terms, place, 32 * place.warp + 16 * half, group);
+    }
+    add_gram<kColumns>(gram, x);
   }
-  if (place.thread == 0) smem.conditioning = Conditioning::kOrthogonal;
+  write_gram(smem, place, gram, kBuffer);
+  __syncthreads();
+  (void)find_cholesky(smem, place, rank, kBuffer);
+  apply_cholesky(smem, place, row);
 }
 
 // Step 2: the thread's rows of Q and U = S^T Q, from its row of q0. S P is taken as (S Z) L^-T with Z = P L^T, and U as
-// (S^T Y) L^-T with Y = Q L^T, so that L is found while the product runs; where that would not be accurate, the columns
-// are made orthonormal first and the product is taken again. `turn` chooses the warp that finds L, so that the
-// schedulers of a multiprocessor share that work.
+// (S^T Y) L^-T with Y = Q L^T, so that L is found beside the product; where that would not be accurate, the columns are
+// made orthonormal first and the product is taken again.
 template <int kColumns>
 __device__ __forceinline__ void find_factors(SharedStorage<kColumns>& smem, const Place& place,
-                                             const CodeFragments& codes, int rank, uint32_t turn,
-                                             ThinRow<kColumns>& value_row, ThinRow<kColumns>& key_row) {
-  constexpr uint32_t kNoWarp = kWarps;
-  const uint32_t chosen = turn % kWarps;
+                                             const CodeFragments& transposed, int rank, ThinRow<kColumns>& value_row,
+                                             ThinRow<kColumns>& key_row) {
+  const float key_scale = smem.code_scale[key_of_place(place.own)];
+  Conditioning conditioning;
 #pragma unroll 1
   for (int product = 0;; ++product) {
-    publish_rows<kColumns>(smem, place, value_row, smem.value_scale[place.own]);
-    multiply_state<kColumns, true>(smem, place, codes, rank, product == 1 ? chosen : kNoWarp, value_row, key_row);
-    if (product > 0) {
-      __syncthreads();
-      if (smem.conditioning >= Conditioning::kGood) break;
-      if (smem.conditioning == Conditioning::kIndependent) {
-        apply_cholesky(smem, value_row);
-        orthonormalize_again(smem, place, rank, chosen, value_row);
+    conditioning = multiply_state<kColumns, true>(smem, place, transposed, rank, product == 1 ? 1 : kNoGram, value_row,
+                                                  smem.value_scale[place.own], key_row);
+    if (product == 2) return;
+    if (product == 1) {
+      if (conditioning >= Conditioning::kGood) break;
+      if (conditioning == Conditioning::kIndependent) {
+        apply_cholesky(smem, place, value_row);
+        orthonormalize_again(smem, place, rank, value_row);
       } else {
         gram_schmidt(smem, place, rank, value_row);
       }
-      set_identity(smem, place);
       continue;
     }
 #pragma unroll 1
     for (bool settled = false;; settled = true) {
-      publish_rows<kColumns>(smem, place, key_row, smem.code_scale[place.own]);
-      multiply_state<kColumns, false>(smem, place, codes, rank, settled ? kNoWarp : chosen, key_row, value_row);
+      conditioning = multiply_state<kColumns, false>(smem, place, transposed, rank, settled ? kNoGram : 0, key_row,
+                                                     key_scale, value_row);
       if (settled) break;
-      __syncthreads();
-      if (smem.conditioning >= Conditioning::kGood) {
-        apply_cholesky(smem, value_row);
+      if (conditioning >= Conditioning::kGood) {
+        apply_cholesky(smem, place, value_row);
         break;
       }
-      if (smem.conditioning == Conditioning::kIndependent) {
-        apply_cholesky(smem, key_row);
+      if (conditioning == Conditioning::kIndependent) {
+        apply_cholesky(smem, place, key_row);
       } else {
         gram_schmidt(smem, place, rank, key_row);
       }
     }
   }
-  apply_cholesky(smem, value_row);
-  apply_cholesky(smem, key_row);
-  if (smem.conditioning == Conditioning::kOrthogonal) return;
-  orthonormalize_again(smem, place, rank, chosen, value_row);
-  apply_cholesky(smem, key_row);
+  apply_cholesky(smem, place, value_row);
+  apply_cholesky(smem, place, key_row);
+  if (conditioning == Conditioning::kOrthogonal) return;
+  orthonormalize_again(smem, place, rank, value_row);
+  apply_cholesky(smem, place, key_row);
 }
 
 }  // namespace leapquant::cuda

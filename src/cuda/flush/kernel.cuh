@@ -12,9 +12,10 @@
 //           U = S^T Q  = c (C^T (s_v Q)) + B^T (A^T Q)
 //   step 3  E = S - q'^T u', key scales, value scales, codes
 //
-// All products are of bfloats with fp32 sums. Codes and updates are exact as bfloats; a thin operand is three of them
-// (24 bits) in columns of its own, hi, mid and lo of a value side by side, so that a lane can add its three sums up. B
-// has three terms in rows of its own; E needs only two.
+// Products with C are of bytes, exactly: the thin operand is an integer of three digits under a power of two. Those of
+// the rank-20 part are of bfloats with fp32 sums: updates are exact as bfloats, old factors are three or two of them,
+// window keys two, 16 bits, and a thin operand three, 24 bits. What a lane adds up, digits or terms of a value, lies
+// side by side. E starts from C diag(c) as a product of halves, and ends as C diag(c) s_v + A B - q'^T u' in fp32.
 //
 // Key channels lie in shared memory in the order of their places: see key_of_place().
 //
@@ -67,13 +68,13 @@ __device__ __forceinline__ void prepare_start(const FlushArguments& arguments, S
   for (int r = 0; r < kColumns; ++r) {
     row[r] = r < arguments.rank ? __ldg(source + r) : 0.0f;
     const uint32_t largest = __reduce_max_sync(kFullWarp, __float_as_uint(fabsf(row[r])));
-    if (place.lane == 0) smem.gram[r][place.warp] = __uint_as_float(largest);
+    if (place.lane == 0) smem.partial[place.warp][0][r] = __uint_as_float(largest);
   }
   __syncthreads();
 #pragma unroll
   for (int r = 0; r < kColumns; ++r) {
-    const float4 part = *reinterpret_cast<const float4*>(smem.gram[r]);
-    smem.start[place.own][r] = row[r] * power_to_one(fmaxf(fmaxf(part.x, part.y), fmaxf(part.z, part.w)));
+    const auto part = [&](int warp) { return smem.partial[warp][0][r]; };
+    smem.start[place.own][r] = row[r] * power_to_one(fmaxf(fmaxf(part(0), part(1)), fmaxf(part(2), part(3))));
   }
 }
 
@@ -96,24 +97,27 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
     ThinRow<kColumns> key_row;  // by place
     {
       const Place place;
-      CodeFragments codes;
-      prepare<kDecay>(arguments, smem, place, address[kCodes], codes);
+      CodeFragments transposed;
+      prepare<kDecay>(smem, place, transposed);
       enter(smem, place.thread, (number + 1) % 2, program_at(arguments.selection, smem.due, number + 1));
       load_row<kColumns>(smem.start[place.own], value_row);
-      __syncthreads();  // the staged window has been read
-      find_factors(smem, place, codes, rank, number, value_row, key_row);
+      publish_operands();  // the staged window has been read
+      prepare_code_terms(smem, place.thread);
+      find_factors(smem, place, transposed, rank, value_row, key_row);
     }
 
-    // Step 3: residual. Operands were last read before a barrier in multiply_state.
+    __syncthreads();  // the operands of the last product have been read
+
+    // Step 3: residual.
     Residual residual;
     {
       const Place place;
-      store_factors<kColumns>(value_row, 0x8000u, new_factors(smem).value[place.own], address[kTargetValueFactor],
+      store_factors<kColumns>(value_row, 0x8000u, smem.factors.value[place.own], address[kTargetValueFactor],
                               arguments.target_value_factor_row, place.own, rank);
-      store_factors<kColumns>(key_row, 0, new_factors(smem).key[place.own], address[kTargetKeyFactor],
+      store_factors<kColumns>(key_row, 0, smem.factors.key[place.own], address[kTargetKeyFactor],
                               arguments.target_key_factor_row, key_of_place(place.own), rank);
       __syncthreads();
-      start_residual(smem, place, residual);
+      start_residual(smem, place, arguments.code_exponents, residual);
       subtract_factors(smem, place, residual);
       add_window(smem, residual);
       write_column_parts(smem, place, residual);
@@ -131,7 +135,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
     }
     float code_factor[4];
     scale_rows(smem, place, address[kTargetValueScale], residual, code_factor);
-    store_codes(residual, place, code_factor, address[kTargetCodes]);
+    store_codes(smem, residual, place, code_factor, address[kTargetCodes]);
   }
 }
 

@@ -7,10 +7,10 @@
 
 namespace leapquant::cuda {
 
-// Window keys and gates as they land: row j, chunks of 16 bytes of which the later entries' neighbours are exchanged,
-// so that lanes that read entries j and j + 8 at once find them in different banks.
+// Window keys and gates as they land: row j, chunks of 16 bytes of which the later entries' are exchanged in fours, so
+// that lanes that read entries j and j + 8 at once find them in different banks.
 __device__ __forceinline__ uint32_t staged_window_offset(uint32_t entry, uint32_t chunk) {
-  return entry * 2 * kDim + ((chunk ^ entry >> 3) << 4);
+  return entry * 2 * kDim + ((chunk ^ entry >> 3 << 2) << 4);
 }
 
 // Byte offset of a value channel's row of the rank-20 part: chunk 0 ... 15 of 8 channels.
@@ -19,8 +19,6 @@ __device__ __forceinline__ uint32_t value_side_offset(uint32_t row, uint32_t chu
   return chunk / 8 * Layout<kColumns>::kValueHalfBytes + row * 128 + ((chunk % 8 ^ (row & 7)) << 4);
 }
 
-// The codes go straight into registers, in the kernel's own time; here they are only brought nearer.
-//
 // Addresses are fetched before a copy that needs them, several at once: a copy right after a load waits for it.
 template <Decay kDecay, int kColumns>
 __device__ __forceinline__ void load_program(const FlushArguments& arguments, SharedStorage<kColumns>& smem,
@@ -28,20 +26,25 @@ __device__ __forceinline__ void load_program(const FlushArguments& arguments, Sh
   char* const* const address = smem.address[turn];
   const uint32_t row = thread / 16;
   const uint32_t chunk = thread % 16;
-  prefetch_line(address[kCodes] + thread * kDim);
+  {
+    const char* const codes = address[kCodes] + thread * 16;
+    const uint32_t target = shared_address(smem.codes) + code_offset(thread / 8, thread % 8);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) copy_async16(target + i * kThreads * 16, codes + i * kThreads * 16);
+  }
   {
     const char* const keys = address[kWindowKey] + thread * 16;
     const char* const updates = address[kWindowUpdate] + thread * 16;
-    const uint32_t staged = shared_address(smem.operand[0]) + staged_window_offset(row, chunk);
-    const uint32_t staged_later = shared_address(smem.operand[0]) + staged_window_offset(row + 8, chunk);
+    const uint32_t staged = shared_address(smem.staged[0]) + staged_window_offset(row, chunk);
+    const uint32_t staged_later = shared_address(smem.staged[0]) + staged_window_offset(row + 8, chunk);
     const uint32_t target = shared_address(smem.value_side) + value_side_offset<kColumns>(row_of_entry(row), chunk);
     copy_async16(staged, keys);
     copy_async16(staged_later, keys + kThreads * 16);
     if constexpr (kDecay == Decay::kByChannel) {
       const char* const gates = address[kWindowGate] + thread * 16;
-      constexpr uint32_t kNextOperand = sizeof(smem.operand[0]);
-      copy_async16(staged + kNextOperand, gates);
-      copy_async16(staged_later + kNextOperand, gates + kThreads * 16);
+      constexpr uint32_t kGates = sizeof(smem.staged[0]);
+      copy_async16(staged + kGates, gates);
+      copy_async16(staged_later + kGates, gates + kThreads * 16);
     }
     copy_async16(target, updates);
     copy_async16((target ^ 4 << 4) + 4 * 128, updates + kThreads * 16);  // entry row + 8
@@ -63,15 +66,33 @@ __device__ __forceinline__ void load_program(const FlushArguments& arguments, Sh
   if (kDecay == Decay::kByHead && thread == 64) copy_async4(shared_address(smem.decay), address[kCheckpointDecay]);
 }
 
-// The codes of the lane's rows: 16 bytes of each half of a row, which are its 16 places of each half.
-using RawCodes = uint4[4][2];
+// Codes as a fragment of S x: rows are value channels, inner indices keys.
+template <int kColumns>
+__device__ __forceinline__ void load_codes(const SharedStorage<kColumns>& smem, const Place& place, int tile, int step,
+                                           CodeFragment& codes) {
+  const uint32_t row = 16 * place.warp + place.lane % 16;
+  load_matrices(codes, shared_address(smem.codes[64 * tile]) + code_offset(row, step + place.lane / 16 * 4));
+}
 
-__device__ __forceinline__ void load_codes(const char* codes, const Place& place, RawCodes& raw) {
+// ... all fragments of S^T x: rows are places, inner indices value channels. A transposing load moves pairs of bytes,
+// two keys of one channel; those of four channels are sorted into four channels of each key.
+template <int kColumns>
+__device__ __forceinline__ void load_transposed_codes(const SharedStorage<kColumns>& smem, const Place& place,
+                                                      CodeFragments& codes) {
+  const uint32_t row = place.lane % 16 + place.lane / 16 * 64;
+  const uint32_t rows = shared_address(smem.codes) + row * kDim;
 #pragma unroll
-  for (int row = 0; row < 4; ++row) {
+  for (int tile = 0; tile < 2; ++tile) {
+    const uint32_t chunk = (4 * tile + place.warp ^ (row & 7)) << 4;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      raw[row][half] = load_global16(codes + place.accumulator_row(row) * kDim + 64 * half + 16 * place.t);
+    for (int step = 0; step < 4; ++step) {
+      uint32_t pairs[4];
+      load_transposed(pairs, rows + step * 16 * kDim + chunk);
+      uint32_t(&fragment)[4] = codes[tile][step];
+      fragment[0] = __byte_perm(pairs[0], pairs[1], 0x6240);
+      fragment[1] = __byte_perm(pairs[0], pairs[1], 0x7351);
+      fragment[2] = __byte_perm(pairs[2], pairs[3], 0x6240);
+      fragment[3] = __byte_perm(pairs[2], pairs[3], 0x7351);
     }
   }
 }

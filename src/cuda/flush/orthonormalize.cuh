@@ -8,73 +8,25 @@
 
 namespace leapquant::cuda {
 
-// Sums that ended in a lane: numbers first ... end - 1, in value[0 ...].
-struct Sums {
-  int first;
-  int end;
-};
-
-// Sums kCount values over the warp. Every exchange halves the values that a lane goes on with, until it has its own.
-template <int kCount>
-__device__ __forceinline__ Sums scatter_sums(float (&value)[kCount], uint32_t lane) {
-  Sums own{0, kCount};
-  int count = kCount;
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
-    if (count == 1) {
-      value[0] += __shfl_xor_sync(kFullWarp, value[0], step);
-      continue;
-    }
-    const int half = (count + 1) / 2;
-    const bool upper = (lane & step) != 0;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      if (i >= half) break;
-      const float high = half + i < count ? value[half + i] : 0.0f;
-      const float received = __shfl_xor_sync(kFullWarp, upper ? value[i] : high, step);
-      value[i] = (upper ? high : value[i]) + received;
-    }
-    own = upper ? Sums{own.first + half, own.end} : Sums{own.first, min(own.end, own.first + half)};
-    count = half;
-  }
-  return own;
-}
-
-// row = row L^-T, with L the factor in shared memory.
+// row = row L^-T, with the warp's copy of the factor.
 template <int kColumns>
-__device__ __forceinline__ void apply_cholesky(const SharedStorage<kColumns>& smem, ThinRow<kColumns>& row) {
+__device__ __forceinline__ void apply_cholesky(const SharedStorage<kColumns>& smem, const Place& place,
+                                               ThinRow<kColumns>& row) {
 #pragma unroll
   for (int i = 0; i < kColumns; ++i) {
     ThinRow<kColumns> factor;
-    load_row<kColumns>(smem.cholesky[i], factor);
+    load_row<kColumns>(smem.cholesky[place.warp][i], factor);
 #pragma unroll
     for (int m = 0; m < i; ++m) row[i] = fmaf(-factor[m], row[m], row[i]);
     row[i] *= factor[i];
   }
 }
 
-// The warp's part of the Gram matrix, lower triangle by rows.
+// The Cholesky factor L of the summed Gram matrix, its diagonal inverted, and how good it is: by every warp for itself,
+// with an element or two a lane, all columns updated at once.
 template <int kColumns>
-__device__ __forceinline__ void write_gram(SharedStorage<kColumns>& smem, const Place& place,
-                                           const ThinRow<kColumns>& row) {
-  constexpr int kCount = kColumns * (kColumns + 1) / 2;
-  float product[kCount];
-#pragma unroll
-  for (int i = 0; i < kColumns; ++i) {
-#pragma unroll
-    for (int j = 0; j <= i; ++j) product[i * (i + 1) / 2 + j] = row[i] * row[j];
-  }
-  const Sums own = scatter_sums(product, place.lane);
-  constexpr int kKept = (kCount + 31) / 32;
-#pragma unroll
-  for (int i = 0; i < kKept; ++i) {
-    if (own.first + i < own.end) smem.gram[own.first + i][place.warp] = product[i];
-  }
-}
-
-// The Cholesky factor L of the summed Gram matrix, its diagonal inverted, and how good it is: by one warp.
-template <int kColumns>
-__device__ __forceinline__ void find_cholesky(SharedStorage<kColumns>& smem, int rank) {
+__device__ __forceinline__ Conditioning find_cholesky(SharedStorage<kColumns>& smem, const Place& place, int rank,
+                                                      int buffer) {
   // Of a pivot, relative to its column: fp32 sums resolve it down to about 1e-6.
   constexpr float kClearPivot = 1e-5f;
   // The rounding of a product with S grows by the root of the smallest pivot when L is applied to its result; 30 times
@@ -87,50 +39,59 @@ __device__ __forceinline__ void find_cholesky(SharedStorage<kColumns>& smem, int
   // Squares that neither overflow nor lose what matters of their sum, or of another product with S, to underflow.
   constexpr float kSmallest = 1e-26f;
   constexpr float kLargest = 1e32f;
-  float factor[kColumns][kColumns];
-  float largest = 0;
+  constexpr int kOwn = (kColumns * kColumns + 31) / 32;
+  constexpr int kSliceRows = kColumns / kOwn;
+  const int column = static_cast<int>(place.lane) % kColumns;
+  const int first_row = static_cast<int>(place.lane) / kColumns % kSliceRows;
+  float element[kOwn];  // rows first_row, first_row + kSliceRows, ...
+  float whole[kOwn];
+  uint32_t diagonal = 0;
 #pragma unroll
-  for (int i = 0; i < kColumns; ++i) {
+  for (int s = 0; s < kOwn; ++s) {
+    const int row = first_row + s * kSliceRows;
+    const auto part = [&](int warp) { return smem.gram[buffer][warp][row][column]; };
+    element[s] = (part(0) + part(1)) + (part(2) + part(3));
+    if (row == column) diagonal = __float_as_uint(element[s]);
+  }
+  const float largest = __uint_as_float(__reduce_max_sync(kFullWarp, diagonal));
 #pragma unroll
-    for (int j = 0; j <= i; ++j) {
-      const float4 part = *reinterpret_cast<const float4*>(smem.gram[i * (i + 1) / 2 + j]);
-      factor[i][j] = (part.x + part.y) + (part.z + part.w);
+  for (int s = 0; s < kOwn; ++s) {
+    // A column beyond the rank is zero: any pivot will do.
+    const int row = first_row + s * kSliceRows;
+    if (row == column && row >= rank) element[s] = largest;
+    whole[s] = element[s];
+  }
+  float own_inverse = 1.0f;  // of the pivot of the lane's column
+#pragma unroll
+  for (int k = 0; k < kColumns; ++k) {
+    const int slice = k / kSliceRows;
+    const int row_lane = k % kSliceRows * kColumns;
+    const float inverse = inverse_square_root(__shfl_sync(kFullWarp, element[slice], row_lane + k));
+    const float right = __shfl_sync(kFullWarp, element[slice], row_lane + column) * inverse;
+    if (column == k) own_inverse = inverse;
+#pragma unroll
+    for (int s = 0; s < kOwn; ++s) {
+      const float left = __shfl_sync(kFullWarp, element[s], first_row * kColumns + k) * inverse;
+      if (column > k && first_row + s * kSliceRows > k) element[s] = fmaf(-left, right, element[s]);
     }
-    largest = fmaxf(largest, factor[i][i]);
   }
   const float smallest = fmaxf(kClearNorm * largest, kSmallest);
   bool clear = largest < kLargest;
   bool good = true;
   bool orthogonal = true;
 #pragma unroll
-  for (int i = 0; i < kColumns; ++i) {
-    // Row i of L in the place of row i of the Gram matrix. A column beyond the rank is zero: any pivot will do.
-    if (i >= rank) factor[i][i] = largest;
-    const float whole = factor[i][i];
-#pragma unroll
-    for (int j = 0; j < i; ++j) {
-#pragma unroll
-      for (int m = 0; m < j; ++m) factor[i][j] = fmaf(-factor[i][m], factor[j][m], factor[i][j]);
-      factor[i][j] *= factor[j][j];  // the inverse of the pivot
-    }
-    float rest = whole;
-#pragma unroll
-    for (int m = 0; m < i; ++m) rest = fmaf(-factor[i][m], factor[i][m], rest);
-    clear = clear && rest >= fmaxf(kClearPivot * whole, smallest);
-    good = good && rest >= kGoodPivot * whole;
-    orthogonal = orthogonal && rest >= kOrthogonalPivot * whole;
-    factor[i][i] = rsqrtf(rest);
+  for (int s = 0; s < kOwn; ++s) {
+    const int row = first_row + s * kSliceRows;
+    smem.cholesky[place.warp][row][column] = row == column ? own_inverse : element[s] * own_inverse;
+    if (row != column) continue;
+    clear = clear && element[s] >= fmaxf(kClearPivot * whole[s], smallest);
+    good = good && element[s] >= kGoodPivot * whole[s];
+    orthogonal = orthogonal && element[s] >= kOrthogonalPivot * whole[s];
   }
-  if (threadIdx.x % 32 != 0) return;
-  smem.conditioning = !clear        ? Conditioning::kUnclear
-                      : !good       ? Conditioning::kIndependent
-                      : !orthogonal ? Conditioning::kGood
-                                    : Conditioning::kOrthogonal;
-#pragma unroll
-  for (int i = 0; i < kColumns; ++i) {
-#pragma unroll
-    for (int j = 0; j <= i; ++j) smem.cholesky[i][j] = factor[i][j];
-  }
+  __syncwarp();
+  if (!__all_sync(kFullWarp, clear)) return Conditioning::kUnclear;
+  if (!__all_sync(kFullWarp, good)) return Conditioning::kIndependent;
+  return __all_sync(kFullWarp, orthogonal) ? Conditioning::kOrthogonal : Conditioning::kGood;
 }
 
 // row = the thread's row of orth of the matrix, whatever it is.
@@ -139,11 +100,11 @@ __device__ __forceinline__ void gram_schmidt(SharedStorage<kColumns>& smem, cons
                                              ThinRow<kColumns>& row) {
   __syncthreads();  // smem.thin has been read
 #pragma unroll
-  for (int r = 0; r < kColumns; ++r) smem.thin[place.own][r] = row[r];
+  for (int r = 0; r < kColumns; ++r) smem.thin[place.thread][r] = row[r];
   __syncthreads();
   if (place.warp == 0) orthonormalize_columns(smem.thin, rank);
   __syncthreads();
-  load_row<kColumns>(smem.thin[place.own], row);
+  load_row<kColumns>(smem.thin[place.thread], row);
 }
 
 }  // namespace leapquant::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Step 1 as operands: the codes as bfloats, and both sides of the rank-20 part.
+// Step 1 as operands: the codes as fragments, and both sides of the rank-20 part.
 #pragma once
 
 #include "cuda/flush/load.cuh"
@@ -14,14 +14,28 @@ __device__ __forceinline__ uint32_t key_side_offset(uint32_t row, uint32_t pair)
                                ((pair % 32 / 4 ^ (row & 7)) << 4) + pair % 4 * 4);
 }
 
-// Where a lane works while the key side is made: a pair of places, and half of the entries and factors.
+// Where a lane works while the key side is made: a pair of places, and half of the entries and factors. The places'
+// keys are two of four neighbours, the even or the odd ones.
 struct KeyPair {
   uint32_t pair;  // of places
-  uint32_t keys;  // pair of keys that lies there
   uint32_t half;
+  uint32_t quad;  // of keys
+  bool odd;
 
   __device__ __forceinline__ explicit KeyPair(const Place& place)
-      : pair(16 * place.warp + place.lane % 16), keys(key_of_place(2 * pair) / 2), half(place.lane / 16) {}
+      : pair(16 * place.warp + place.lane % 16),
+        half(place.lane / 16),
+        quad(pair / 8 * 4 + pair % 4),
+        odd((pair & 4) != 0) {}
+  // The pair's two of four halves.
+  __device__ __forceinline__ uint32_t select(uint2 four) const {
+    return __byte_perm(four.x, four.y, odd ? 0x7632 : 0x5410);
+  }
+  // ... and of four floats.
+  __device__ __forceinline__ float2 select(const float* keys) const {
+    const float* const first = keys + 4 * quad + (odd ? 1 : 0);
+    return make_float2(first[0], first[2]);
+  }
 };
 
 // What the lane's entries have decayed by since they were appended: the product of the gates after each, by
@@ -50,16 +64,16 @@ __device__ __forceinline__ void decay_entries(const KeyPair& own, const uint32_t
 template <Decay kDecay, int kColumns>
 __device__ __forceinline__ void prepare_window_keys(SharedStorage<kColumns>& smem, const KeyPair& own) {
   constexpr int kOwnEntries = kEntries / 2;
-  const uint32_t keys = shared_address(smem.operand[0]);
-  const uint32_t gates = shared_address(smem.operand[1]);
-  const uint32_t first = staged_window_offset(kOwnEntries * own.half, own.keys / 4) + own.keys % 4 * 4;
+  const uint32_t keys = shared_address(smem.staged[0]);
+  const uint32_t gates = shared_address(smem.staged[1]);
+  const uint32_t first = staged_window_offset(kOwnEntries * own.half, own.quad / 2) + own.quad % 2 * 8;
   uint32_t gate[kOwnEntries];
   uint32_t key[kOwnEntries];
   float weight[kOwnEntries];
 #pragma unroll
   for (int i = 0; i < kOwnEntries; ++i) {
-    if constexpr (kDecay == Decay::kByChannel) gate[i] = load_shared(gates + first + i * 2 * kDim);
-    key[i] = load_shared(keys + first + i * 2 * kDim);
+    if constexpr (kDecay == Decay::kByChannel) gate[i] = own.select(load_shared8(gates + first + i * 2 * kDim));
+    key[i] = own.select(load_shared8(keys + first + i * 2 * kDim));
   }
 #pragma unroll
   for (int i = 0; i < kOwnEntries; i += 4) {
@@ -91,95 +105,89 @@ __device__ __forceinline__ void prepare_window_keys(SharedStorage<kColumns>& sme
 template <Decay kDecay, int kColumns>
 __device__ __forceinline__ float2 checkpoint_decay(const SharedStorage<kColumns>& smem, const KeyPair& own) {
   if constexpr (kDecay == Decay::kByHead) return make_float2(smem.decay[0], smem.decay[0]);
-  const float2 logarithm = reinterpret_cast<const float2*>(smem.decay)[own.keys];
+  const float2 logarithm = own.select(smem.decay);
   return make_float2(expf(logarithm.x), expf(logarithm.y));
 }
 
-// Column scales c = s_k D / 127, as two bfloats wherever they are used, and old key factors u D.
+// Column scales c = s_k D / 127, and old key factors u D.
 template <Decay kDecay, int kColumns>
 __device__ __forceinline__ void prepare_key_factors(SharedStorage<kColumns>& smem, const KeyPair& own) {
   const float2 decay = checkpoint_decay<kDecay>(smem, own);
-  const float2 scale = reinterpret_cast<const float2*>(smem.key_scale)[own.keys];
-  const BfloatPair terms = split_pair<2>(divide_by_127(scale.x) * decay.x, divide_by_127(scale.y) * decay.y);
+  float2 scale = own.select(smem.key_scale);
+  scale = make_float2(divide_by_127(scale.x) * decay.x, divide_by_127(scale.y) * decay.y);
   if (own.half == 0) {
-    const float2 hi = unpack_bfloat(terms.hi);
-    const float2 mid = unpack_bfloat(terms.mid);
-    reinterpret_cast<float2*>(smem.code_scale)[own.pair] = make_float2(hi.x + mid.x, hi.y + mid.y);
-  } else {
-    reinterpret_cast<uint2*>(smem.code_scale_terms)[own.pair] =
-        make_uint2(__byte_perm(terms.hi, terms.mid, 0x5410), __byte_perm(terms.hi, terms.mid, 0x7632));
+    float* const target = &smem.code_scale[4 * own.quad + (own.odd ? 1 : 0)];
+    target[0] = scale.x;
+    target[2] = scale.y;
   }
-  const uint32_t target = shared_address(smem.key_side);
+  const uint32_t largest = __reduce_max_sync(kFullWarp, __float_as_uint(fmaxf(fabsf(scale.x), fabsf(scale.y))));
+  if (threadIdx.x % 32 == 0) smem.largest_scale[threadIdx.x / 32] = __uint_as_float(largest);
+  constexpr int kOwnFactors = kColumns / 2;
+  const uint32_t first_row = 32 + (kColumns == 4 ? kOwnFactors : 16) * own.half;
+  const uint32_t target = shared_address(smem.key_side) + key_side_offset<kColumns>(first_row, own.pair);
 #pragma unroll
-  for (int i = 0; i < kColumns / 2; ++i) {
-    const uint32_t factor = kColumns / 2 * own.half + i;
-    const float2 value = unpack_half(reinterpret_cast<const uint32_t*>(smem.key_factor[factor])[own.keys]);
+  for (int i = 0; i < kOwnFactors; ++i) {
+    const uint32_t factor = kOwnFactors * own.half + i;
+    const float2 value = unpack_half(own.select(reinterpret_cast<const uint2*>(smem.key_factor[factor])[own.quad]));
     const BfloatPair terms = split_pair<3>(value.x * decay.x, value.y * decay.y);
     const uint32_t term[4] = {terms.hi, terms.mid, terms.lo, terms.hi};
-    const uint32_t row = (2 + factor / 4) * 16 + factor % 4;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) store_shared(target + key_side_offset<kColumns>(row + 4 * j, own.pair), term[j]);
+    for (int j = 0; j < 4; ++j) store_shared((target ^ (i ^ j % 2 * 4) << 4) + (i + 4 * j) * 128, term[j]);
   }
 }
 
 // Old value factors as hi, hi, hi, lo, which is exact (11 bits); updates of weight 0 become zero.
 template <int kColumns>
 __device__ __forceinline__ void prepare_values(SharedStorage<kColumns>& smem, const Place& place) {
-  const uint32_t target = shared_address(smem.value_side);
+  const uint32_t side = shared_address(smem.value_side);
   const uint32_t pair = place.thread % 64;
+  const uint32_t first = place.thread / 64;
+  const uint32_t target = side + value_side_offset<kColumns>(kEntries + first, pair / 4) + pair % 4 * 4;
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i) {
-    const uint32_t factor = place.thread / 64 + 2 * i;
+    const uint32_t factor = first + 2 * i;
     const float2 value = unpack_half(reinterpret_cast<const uint32_t*>(smem.value_factor[factor])[pair]);
     const uint32_t hi = pack_bfloat(value.x, value.y);
     const float2 rounded = unpack_bfloat(hi);
     const uint32_t lo = pack_bfloat(value.x - rounded.x, value.y - rounded.y);
-    const uint32_t row = (1 + factor / 4) * 16 + factor % 4;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      store_shared(target + value_side_offset<kColumns>(row + 4 * j, pair / 4) + pair % 4 * 4, j < 3 ? hi : lo);
+      const int row = i / 2 * 16 + i % 2 * 2 + 4 * j;
+      store_shared((target ^ (row & 7) << 4) + row * 128, j < 3 ? hi : lo);
     }
   }
   const uint32_t entry = place.thread / 8;
   if (smem.window_weight[entry] == 0.0f) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      store_shared(target + value_side_offset<kColumns>(row_of_entry(entry), place.thread % 8 + 8 * i),
+      store_shared(side + value_side_offset<kColumns>(row_of_entry(entry), place.thread % 8 + 8 * i),
                    make_uint4(0, 0, 0, 0));
     }
   }
 }
 
-// Raw codes into bfloats: the lane's fragments, and a copy of them in shared memory for products with values as the
-// inner index. Word j of a lane's 16 bytes is places 16 j + 2 t, 16 j + 2 t + 1 and the two 8 after them.
+// The power of two that brings the largest of c to 2^14 or more, as far as there is one.
 template <int kColumns>
-__device__ __forceinline__ void expand_codes(SharedStorage<kColumns>& smem, const Place& place, uint32_t exponents,
-                                             const RawCodes& raw, CodeFragments& codes) {
-  const uint32_t row = 16 * place.warp + place.lane % 16;
-  const uint32_t target = shared_address(smem.codes) + row * 128;
-#pragma unroll
-  for (int tile = 0; tile < 2; ++tile) {
-#pragma unroll
-    for (int step = 0; step < 8; ++step) {
-      uint32_t(&fragment)[4] = codes[tile][step];
-#pragma unroll
-      for (int high = 0; high < 2; ++high) {
-        const uint32_t word = reinterpret_cast<const uint32_t*>(&raw[2 * tile + high][step / 4])[step % 4];
-        fragment[high] = codes_to_bfloats<0x4140>(word, exponents);
-        fragment[2 + high] = codes_to_bfloats<0x4342>(word, exponents);
-      }
-      store_matrices(fragment, target + step / 4 * sizeof(smem.codes[0]) + tile * 64 * 128 +
-                                   ((2 * (step % 4) + place.lane / 16 ^ (row & 7)) << 4));
-    }
-  }
+__device__ __forceinline__ float scale_power(const SharedStorage<kColumns>& smem) {
+  constexpr float kTarget = 16384.0f;
+  constexpr float kLargestPower = 5.192296858534828e33f;  // 2^112
+  const float4 largest = *reinterpret_cast<const float4*>(smem.largest_scale);
+  return kTarget * fminf(power_to_one(fmaxf(fmaxf(largest.x, largest.y), fmaxf(largest.z, largest.w))), kLargestPower);
 }
 
-// Step 1: all operands of a program whose copies have begun.
+// The thread's column of c as two halves, of which the largest is below 2^15: 39 bits from there down, beyond which E
+// is not resolved.
+template <int kColumns>
+__device__ __forceinline__ void prepare_code_terms(SharedStorage<kColumns>& smem, uint32_t column) {
+  const float scaled = smem.code_scale[column] * scale_power(smem);
+  const __half hi = __float2half_rn(scaled);
+  const __half mid = __float2half_rn(scaled - __half2float(hi));
+  smem.code_terms[column] = __half_as_ushort(hi) | static_cast<uint32_t>(__half_as_ushort(mid)) << 16;
+}
+
+// Step 1: all operands of a program whose copies have begun, but for prepare_code_terms(), which comes after a barrier.
 template <Decay kDecay, int kColumns>
-__device__ __forceinline__ void prepare(const FlushArguments& arguments, SharedStorage<kColumns>& smem,
-                                        const Place& place, const char* stored_codes, CodeFragments& codes) {
-  RawCodes raw;
-  load_codes(stored_codes, place, raw);
+__device__ __forceinline__ void prepare(SharedStorage<kColumns>& smem, const Place& place, CodeFragments& transposed) {
   wait_for_copies();
   __syncthreads();
   const KeyPair pair(place);
@@ -187,7 +195,7 @@ __device__ __forceinline__ void prepare(const FlushArguments& arguments, SharedS
   prepare_key_factors<kDecay>(smem, pair);
   prepare_values(smem, place);
   if (place.thread == 0) smem.non_finite = 0;
-  expand_codes(smem, place, arguments.code_exponents, raw, codes);
+  load_transposed_codes(smem, place, transposed);
 }
 
 }  // namespace leapquant::cuda

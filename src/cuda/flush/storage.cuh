@@ -8,16 +8,12 @@
 
 namespace leapquant::cuda {
 
-// The key channels' places. Everything in shared memory that is indexed by key lies in this order, so that a lane's
-// accumulators of E are 16 consecutive codes: place 64 h + 8 s + 2 a + i holds key 64 h + 16 a + 2 s + i.
+// The key channels' places. What is multiplied lies by place where it is indexed by key: of 16 keys first the even
+// ones, then the odd ones, place 16 m + 8 b + a holds key 16 m + 2 a + b. Then the rows g and g + 8 of a product with
+// the transposed codes are the two keys that a transposing load leaves in one register, and the accumulators of E that
+// a lane has of a row of 16 keys are four consecutive codes.
 __device__ __forceinline__ uint32_t key_of_place(uint32_t place) {
-  return (place & 0x41) | (place & 0x06) << 3 | (place & 0x38) >> 2;
-}
-
-// Where a column's number lies of which an accumulator's lane wants four at once: columns 8 j + 2 t + i of tiles j = 2
-// n and 2 n + 1 side by side for each t.
-__device__ __forceinline__ uint32_t place_by_tile_pairs(uint32_t place) {
-  return (place & 0x71) | (place & 0x06) << 1 | (place & 0x08) >> 2;
+  return (place & 0x70) | (place & 0x07) << 1 | (place >> 3 & 1);
 }
 
 // The programs of one block: those whose rank among the due programs is the block's number modulo the grid. Every block
@@ -49,10 +45,14 @@ struct Layout {
   // hi. Value side: window entries, then old factors as hi, hi, hi, lo: their product lacks mid x lo and below.
   static constexpr int kKeyBlocks = 2 + kTiles;
   static constexpr int kValueBlocks = 1 + kTiles;
+  static constexpr int kInnerRows = kValueBlocks * 16;
   static constexpr int kKeyHalfBytes = kKeyBlocks * 16 * kDim;
   static constexpr int kValueHalfBytes = kValueBlocks * 16 * kDim;
   static constexpr int kBlockBytes = 16 * kDim;  // 16 rows of 64 channels
 };
+
+// Bytes from one row of digits to the next: eight rows begin in different banks.
+inline constexpr int kDigitPitch = kDim + 16;
 
 // How far the columns of a thin matrix are from depending on one another.
 enum class Conditioning {
@@ -62,22 +62,43 @@ enum class Conditioning {
   kOrthogonal    // ... and makes columns orthonormal at once
 };
 
+// What the flush's products with the state need of a thin matrix x, and what lies there before and after.
+template <int kColumns>
+struct ThinOperands {
+  static constexpr int kTiles = Layout<kColumns>::kTiles;
+  uint16_t terms[kDim][16 * kTiles];                          // x as bfloats: [warp, its rows][term]
+  uint8_t digits[16 * kTiles][kDigitPitch];                   // of scaled x: [digit][inner index]
+  uint16_t inner[Layout<kColumns>::kInnerRows][16 * kTiles];  // A^T x or B x: [row of the rank-20 part][term]
+};
+
+// New factors for the last product: inner index the factor, 8 halves a row, zeros beyond the columns.
+struct NewFactors {
+  uint16_t value[kDim][8];  // -q', by value channel
+  uint16_t key[kDim][8];    // u', by place
+};
+
 // Where copies in flight lie and what they become. A copy of the next program begins once E is in registers.
 //
-// operand[0]  window keys, until key_side is made; then s_v x or c x
-// operand[1]  window gates, until key_side is made; then x; then new_value, new_key for E
+// staged      window keys and gates, until key_side is made
 // value_side  window updates at once in their place
+// codes       until E is in registers; then, of the same warp, column sums of abs E
 template <int kColumns>
 struct alignas(1024) SharedStorage {
   using L = Layout<kColumns>;
-  uint16_t codes[2][kDim][64];                         // [half of the places][V][64], rows of 128 bytes
-  uint16_t key_side[2][L::kKeyBlocks * 16][64];        // [half of the places][row][64]
-  uint16_t value_side[2][L::kValueBlocks * 16][64];    // [half of V][row][64]
-  uint16_t operand[2][kDim][16 * L::kTiles];           // [channel][term]
-  uint16_t inner[L::kKeyBlocks * 16][16 * L::kTiles];  // A^T x or B x: [row of the rank-20 part][term]
+  uint16_t key_side[2][L::kKeyBlocks * 16][64];      // [half of the places][row][64]; then codes on their way out
+  uint16_t value_side[2][L::kValueBlocks * 16][64];  // [half of V][row][64]
+  uint8_t codes[kDim][kDim];                         // as stored, but for the order of a row's chunks: code_offset()
   union {
-    float thin[kDim][kColumns];       // results on their way from accumulators to rows
-    float column_part[kWarps][kDim];  // column sums of abs E, by warp: after the last thin result
+    uint16_t staged[2][kEntries][kDim];
+    ThinOperands<kColumns> operand;
+    NewFactors factors;
+  };
+  // A^T x or B x over a warp's channels: [entry or factor][column].
+  float partial[kWarps][kEntries + kColumns][kColumns];
+  union {
+    uint32_t word[kWarps][kColumns][32];  // scaled x as integers: [column][inner index]
+    float thin[kDim][kColumns];           // results on their way from accumulators to rows
+    float column_part[kWarps][kDim];      // column sums of abs E, by warp: after the last thin result
   };
   float start[kDim][kColumns];          // q0, scaled
   uint16_t key_factor[kColumns][kDim];  // as stored; rows beyond the rank stay zero
@@ -86,14 +107,16 @@ struct alignas(1024) SharedStorage {
   float value_scale[kDim];
   float decay[kDim];  // its logarithm, or of the whole head in the first element
   float window_weight[kEntries];
-  float code_scale[kDim];  // c, by place
   union {
-    uint32_t code_scale_terms[kDim];  // hi and mid, whose sum is c, by place: until E is in registers
-    float key_inverse[kDim];          // 1 / s_k', by tile pairs: after
+    float code_scale[kDim];   // c: until E is in registers
+    float key_inverse[kDim];  // 1 / s_k': after
   };
-  alignas(16) float gram[kColumns * (kColumns + 1) / 2][kWarps];
-  alignas(16) float cholesky[kColumns][kColumns];  // of the Gram matrix, lower triangle, the diagonal inverted
-  Conditioning conditioning;
+  uint32_t code_terms[kDim];                // c under a power of two as two halves, hi and mid
+  alignas(16) float largest_scale[kWarps];  // of abs c, by warp
+  alignas(16) float largest[kWarps];        // of abs scaled x, by warp
+  // Of x, by warp; two, as the next one begins while warps still read the last one.
+  float gram[2][kWarps][kColumns][kColumns];
+  alignas(16) float cholesky[kWarps][kColumns][kColumns];  // every warp's: lower triangle, the diagonal inverted
   int non_finite;
   DueList due;
   ProgramBytes tensor[kTensorCount];  // of the arguments: constant memory is slow where lanes differ
@@ -151,8 +174,16 @@ __device__ __forceinline__ void load_row(const ThinRow<kColumns>& source, ThinRo
   }
 }
 
-// The codes as bfloats, as the left operand of products with keys as the inner index: [64-row tile][16 places].
-using CodeFragments = uint32_t[2][8][4];
+// Codes as the left operand of byte products: of a warp's 16 rows of 64, and of all of them: [64-row tile][32 inner
+// indices]. The inner indices of number s are channels 16 s ... 16 s + 15 and the 16 that are 64 after them, which are
+// the rows of warp s.
+using CodeFragment = uint32_t[4];
+using CodeFragments = CodeFragment[2][4];
+
+// Byte offset of 16 codes.
+__device__ __forceinline__ uint32_t code_offset(uint32_t row, uint32_t chunk) {
+  return row * kDim + ((chunk ^ (row & 7)) << 4);
+}
 
 // ---- the tiles of the products --------------------------------------------------------------------------------------
 
@@ -167,21 +198,9 @@ class Tiles {
     asm volatile("mov.u32 %0, _ZN9leapquant4cuda12shared_bytesE;" : "=r"(address));
     base_ = address / 16;
   }
-  // 16 rows of a thin operand.
-  __device__ __forceinline__ Tile<Layout<kColumns>::kThinRowBytes, Along::kOuter> thin(const void* operand,
-                                                                                       int block) const {
-    return {address(operand) + block * Layout<kColumns>::kThinRowBytes};
-  }
-  // Of a matrix in two halves of 64 columns: 64 rows from `row` on x the 16 columns of `step`, inner index the column.
+  // Of a matrix in two halves of 64 columns: the 16 rows of `block`, from a half on.
   template <int kRows>
-  __device__ __forceinline__ Tile<128, Along::kInner> rows(const uint16_t (&matrix)[2][kRows][64], int row,
-                                                           int step) const {
-    return {address(matrix) + (step / 4 * kRows + row) * 8 + step % 4 * 2};
-  }
-  // ... 64 columns of a half (and those of the other) x the 16 rows of `block`, inner index the row.
-  template <int kRows>
-  __device__ __forceinline__ Tile<128, Along::kOuter> columns(const uint16_t (&matrix)[2][kRows][64], int half,
-                                                              int block) const {
+  __device__ __forceinline__ Tile columns(const uint16_t (&matrix)[2][kRows][64], int half, int block) const {
     return {address(matrix) + (half * kRows + block * 16) * 8, kRows * 8};
   }
 

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The products of step 2 with the state, which is never formed: S = diag(s_v) C diag(c) + A B. A product S x has two
+// parts:
+//
+//   s_v (C (c x))   of bytes, exactly: c x as integers of 23 bits under a power of two, three digits each
+//   A (B x)         of bfloats, x and B x as three of them
+//
+// and takes three phases with a barrier after each of the first two: every warp sums B x over its own channels; x
+// becomes digits, and the warps' sums are added up; the products. S^T x likewise, with sides and scales exchanged.
+#pragma once
+
+#include "cuda/flush/orthonormalize.cuh"
+
+namespace leapquant::cuda {
+
+// ---- thin operands --------------------------------------------------------------------------------------------------
+
+// Byte offset of a group's hi and mid of four factors in a row of a thin operand (chunk 0), or of their lo and zero.
+template <int kColumns>
+__device__ __forceinline__ uint32_t thin_offset(uint32_t row, int group, uint32_t chunk) {
+  constexpr int kRowBytes = Layout<kColumns>::kThinRowBytes;
+  return swizzle<kRowBytes>(row * kRowBytes + (2 * group + chunk) * 16);
+}
+
+// The lane's row of x as bfloats.
+template <int kColumns>
+__device__ __forceinline__ void write_terms(SharedStorage<kColumns>& smem, const Place& place,
+                                            const ThinRow<kColumns>& x) {
+  const uint32_t target = shared_address(smem.operand.terms);
+#pragma unroll
+  for (int group = 0; group < kColumns / 4; ++group) {
+    BfloatTerms terms[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) terms[i] = split_value(x[4 * group + i]);
+    store_shared(target + thin_offset<kColumns>(place.thread, group, 0),
+                 make_uint4(terms[0].hi_mid, terms[1].hi_mid, terms[2].hi_mid, terms[3].hi_mid));
+    store_shared(target + thin_offset<kColumns>(place.thread, group, 1),
+                 make_uint4(terms[0].lo, terms[1].lo, terms[2].lo, terms[3].lo));
+  }
+}
+
+// Fragments of 16 rows of a group, as the right operand: hi and mid first, then lo.
+template <int kColumns>
+__device__ __forceinline__ void load_terms(uint32_t (&b)[4], const void* operand, const Place& place, uint32_t first,
+                                           int group) {
+  load_transposed(b, shared_address(operand) + thin_offset<kColumns>(first + place.lane % 16, group, place.lane / 16));
+}
+
+// Sums of products with a group's terms: hi and mid of the lane's factor t, then lo, of rows g and g + 8.
+using TermSums = float[8];
+
+__device__ __forceinline__ void multiply_terms(TermSums& d, const uint32_t (&a)[4], const uint32_t (&b)[4]) {
+  multiply_bfloat(&d[0], a[0], a[1], a[2], a[3], b[0], b[1]);
+  multiply_bfloat(&d[4], a[0], a[1], a[2], a[3], b[2], b[3]);
+}
+__device__ __forceinline__ float joined(const TermSums& d, int high) {
+  return d[4 + 2 * high] + d[1 + 2 * high] + d[2 * high];
+}
+
+// ---- first phase: sums over the warp's channels ---------------------------------------------------------------------
+
+// The largest of abs x among the warp's rows.
+template <int kColumns>
+__device__ __forceinline__ void write_largest(SharedStorage<kColumns>& smem, const Place& place,
+                                              const ThinRow<kColumns>& x) {
+  float own = 0;
+#pragma unroll
+  for (int r = 0; r < kColumns; ++r) own = fmaxf(own, fabsf(x[r]));
+  const uint32_t largest = __reduce_max_sync(kFullWarp, __float_as_uint(own));
+  if (place.lane == 0) smem.largest[place.warp] = __uint_as_float(largest);
+}
+
+// Gram matrices of the terms of two groups of four columns.
+template <int kColumns>
+using TermGram = TermSums[Layout<kColumns>::kTiles][Layout<kColumns>::kTiles];
+
+// Adds 16 rows. As a left operand their fragments are the same matrices in another order.
+template <int kColumns>
+__device__ __forceinline__ void add_gram(TermGram<kColumns>& gram, const uint32_t (&x)[Layout<kColumns>::kTiles][4]) {
+#pragma unroll
+  for (int i = 0; i < Layout<kColumns>::kTiles; ++i) {
+    const uint32_t left[4] = {x[i][0], x[i][2], x[i][1], x[i][3]};
+#pragma unroll
+    for (int j = 0; j < Layout<kColumns>::kTiles; ++j) multiply_terms(gram[i][j], left, x[j]);
+  }
+}
+
+// The warp's part of the Gram matrix: rows g and g + 8 of its terms' are hi and lo of column g / 2, or mid and nothing.
+template <int kColumns>
+__device__ __forceinline__ void write_gram(SharedStorage<kColumns>& smem, const Place& place,
+                                           const TermGram<kColumns>& gram, int buffer) {
+#pragma unroll
+  for (int i = 0; i < Layout<kColumns>::kTiles; ++i) {
+#pragma unroll
+    for (int j = 0; j < Layout<kColumns>::kTiles; ++j) {
+      float sum = joined(gram[i][j], 1) + joined(gram[i][j], 0);
+      sum += __shfl_xor_sync(kFullWarp, sum, 4);
+      if (place.g % 2 == 0) smem.gram[buffer][place.warp][4 * i + place.g / 2][4 * j + place.t] = sum;
+    }
+  }
+}
+
+// Fragments of 16 rows of a side and of the 16 channels of a half that are the warp's, as the left operand: rows are
+// the side's.
+template <int kRows>
+__device__ __forceinline__ void load_side(uint32_t (&a)[4], const uint16_t (&side)[2][kRows][64], const Place& place,
+                                          int block, int half) {
+  const uint32_t row = 16 * block + place.lane % 16;
+  const uint32_t chunk = 2 * place.warp + place.lane / 16;
+  load_matrices(a, shared_address(side[half]) + row * 128 + ((chunk ^ (row & 7)) << 4));
+}
+// ... rows are the channels.
+template <int kRows>
+__device__ __forceinline__ void load_side_transposed(uint32_t (&a)[4], const uint16_t (&side)[2][kRows][64],
+                                                     const Place& place, int block, int half) {
+  const uint32_t row = 16 * block + place.lane % 8 + place.lane / 16 * 8;
+  const uint32_t chunk = 2 * place.warp + place.lane / 8 % 2;
+  load_transposed(a, shared_address(side[half]) + row * 128 + ((chunk ^ (row & 7)) << 4));
+}
+
+// The sums of a block of old factors' rows i, i + 4, ...: hi, hi, hi and lo of the value side (rows i and i + 12 make
+// the whole), or hi, mid, lo and hi of the key side (the first three).
+template <bool kFromValues>
+__device__ __forceinline__ float factor_sum(const TermSums& d, const Place& place) {
+  const bool upper = place.g >= 4;
+  const float low = joined(d, 0);
+  const float high = joined(d, 1);
+  const float own = kFromValues ? (upper ? high : low) : (upper ? low : high + low);
+  return own + __shfl_xor_sync(kFullWarp, own, 16);
+}
+
+constexpr int kNoGram = -1;
+
+// A^T x (values) or B x over the warp's channels, whose rows of x are the lanes', and the warp's part of the Gram
+// matrix of x into `gram_buffer`, if there is one.
+template <int kColumns, bool kFromValues>
+__device__ __forceinline__ void sum_own_channels(SharedStorage<kColumns>& smem, const Place& place, int gram_buffer) {
+  constexpr int kTiles = Layout<kColumns>::kTiles;
+  constexpr int kWindowBlocks = kFromValues ? 1 : 2;  // hi and mid
+  TermSums window[kTiles] = {};
+  TermSums factors[kTiles][kTiles] = {};  // [block][group]
+  TermGram<kColumns> gram = {};
+  const auto load = [&](uint32_t(&a)[4], int block, int half) {
+    if constexpr (kFromValues) {
+      load_side(a, smem.value_side, place, block, half);
+    } else {
+      load_side(a, smem.key_side, place, block, half);
+    }
+  };
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    uint32_t b[kTiles][4];
+#pragma unroll
+    for (int group = 0; group < kTiles; ++group) {
+      load_terms<kColumns>(b[group], smem.operand.terms, place, 32 * place.warp + 16 * half, group);
+    }
+    if (gram_buffer != kNoGram) add_gram<kColumns>(gram, b);
+    uint32_t a[4];
+#pragma unroll
+    for (int block = 0; block < kWindowBlocks; ++block) {
+      load(a, block, half);
+#pragma unroll
+      for (int group = 0; group < kTiles; ++group) multiply_terms(window[group], a, b[group]);
+    }
+#pragma unroll
+    for (int block = 0; block < kTiles; ++block) {
+      load(a, kWindowBlocks + block, half);
+#pragma unroll
+      for (int group = 0; group < kTiles; ++group) multiply_terms(factors[block][group], a, b[group]);
+    }
+  }
+  if (gram_buffer != kNoGram) write_gram(smem, place, gram, gram_buffer);
+  float(*const partial)[kColumns] = smem.partial[place.warp];
+#pragma unroll
+  for (int group = 0; group < kTiles; ++group) {
+    const uint32_t column = 4 * group + place.t;
+    partial[place.g][column] = joined(window[group], 0);
+    partial[place.g + 8][column] = joined(window[group], 1);
+#pragma unroll
+    for (int block = 0; block < kTiles; ++block) {
+      const float sum = factor_sum<kFromValues>(factors[block][group], place);
+      if (place.g < 4) partial[kEntries + 4 * block + place.g][column] = sum;
+    }
+  }
+}
+
+// ---- second phase: operands of all warps ----------------------------------------------------------------------------
+
+// The power of two of scaled x. One serves all columns: they differ by what the conditioning of S and the pivots of
+// find_cholesky() allow, and a column needs twelve bits.
+template <int kColumns>
+__device__ __forceinline__ float load_power(const SharedStorage<kColumns>& smem) {
+  const float4 largest = *reinterpret_cast<const float4*>(smem.largest);
+  return power_to_one(fmaxf(fmaxf(largest.x, largest.y), fmaxf(largest.z, largest.w)));
+}
+
+constexpr float kDigitUnits = 2097152.0f;  // 2^21: the largest is between this and twice as much
+
+// The lane's row of scaled x as integers n: n + 0x808080, whose bytes are digits above 128.
+template <int kColumns>
+__device__ __forceinline__ void write_words(SharedStorage<kColumns>& smem, const Place& place,
+                                            const ThinRow<kColumns>& x, float power) {
+  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23, whose last bits are n
+  constexpr uint32_t kBias = 0x808080u - 0x4B400000u;
+  const uint32_t r = place.lane % 16;
+  const uint32_t position = (place.lane & 16) | (r & 6) << 1 | (r & 1) << 1 | r >> 3;  // see load_transposed_codes()
+#pragma unroll
+  for (int i = 0; i < kColumns; ++i) {
+    smem.word[place.warp][i][position] = __float_as_uint(fmaf(x[i] * power, kDigitUnits, kRounder)) + kBias;
+  }
+}
+
+// Four neighbours of a column as four bytes of each digit.
+template <int kColumns>
+__device__ __forceinline__ void write_digits(SharedStorage<kColumns>& smem, const Place& place) {
+  constexpr uint32_t kSigns = 0x80808080u;
+  const uint32_t factor = place.lane / 8;
+  const uint32_t first = place.lane % 8 * 4;
+#pragma unroll
+  for (int group = 0; group < kColumns / 4; ++group) {
+    const uint4 n = load_shared16(shared_address(&smem.word[place.warp][4 * group + factor][first]));
+    const uint32_t low01 = __byte_perm(n.x, n.y, 0x5140);
+    const uint32_t low23 = __byte_perm(n.z, n.w, 0x5140);
+    const uint32_t high = __byte_perm(__byte_perm(n.x, n.y, 0x0062), __byte_perm(n.z, n.w, 0x0062), 0x5410);
+    const uint32_t target = shared_address(smem.operand.digits[16 * group + 2 * factor]) + 32 * place.warp + first;
+    store_shared(target, __byte_perm(low01, low23, 0x5410) ^ kSigns);
+    store_shared(target + kDigitPitch, __byte_perm(low01, low23, 0x7632) ^ kSigns);
+    store_shared(target + 8 * kDigitPitch, high ^ kSigns);
+  }
+}
+
+// The sums over all channels as an operand. Rows of old factors are those that the other side's want: key rows hi, mid,
+// lo, hi the sum, the sum, the sum and 0, value rows hi, hi, hi, lo the sum, 0, 0 and the sum.
+template <int kColumns, bool kFromValues>
+__device__ __forceinline__ void write_inner(SharedStorage<kColumns>& smem, const Place& place) {
+#pragma unroll
+  for (int i = 0; i < Layout<kColumns>::kInnerRows * kColumns / kThreads; ++i) {
+    const uint32_t number = place.thread + i * kThreads;
+    const uint32_t row = number / kColumns;
+    const uint32_t column = number % kColumns;
+    const uint32_t of_block = row % 16;
+    const bool entry = row < kEntries;
+    const uint32_t source = entry ? row : kEntries + 4 * (row / 16 - 1) + of_block % 4;
+    const float sum = (smem.partial[0][source][column] + smem.partial[1][source][column]) +
+                      (smem.partial[2][source][column] + smem.partial[3][source][column]);
+    const bool wanted = entry || (kFromValues ? of_block < 12 : of_block < 4 || of_block >= 12);
+    const BfloatTerms terms = split_value(wanted ? sum : 0.0f);
+    const uint32_t target = shared_address(smem.operand.inner) + column % 4 * 4;
+    store_shared(target + thin_offset<kColumns>(row, column / 4, 0), terms.hi_mid);
+    store_shared(target + thin_offset<kColumns>(row, column / 4, 1), terms.lo);
+  }
+}
+
+// ---- third phase: the products --------------------------------------------------------------------------------------
+
+// Sums of products with a group's digits: first and second of the lane's factor t, then third, of rows g and g + 8.
+using DigitSums = int32_t[8];
+
+// Of units of 1 / (kDigitUnits * power).
+__device__ __forceinline__ float joined(const DigitSums& d, int high) {
+  constexpr float kUnit = 1.0f / kDigitUnits;
+  const int32_t low = d[2 * high] + (d[1 + 2 * high] << 8);
+  return fmaf(static_cast<float>(d[4 + 2 * high]), 65536.0f * kUnit, static_cast<float>(low) * kUnit);
+}
+
+template <int kColumns, bool kTransposed>
+__device__ __forceinline__ void multiply_codes(const SharedStorage<kColumns>& smem, const Place& place,
+                                               const CodeFragments& transposed,
+                                               DigitSums (&sums)[2][Layout<kColumns>::kTiles]) {
+  const uint32_t row = place.lane % 8 + place.lane / 16 * 8;
+  const uint32_t source = shared_address(smem.operand.digits[row]) + place.lane / 8 % 2 * 16;
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    CodeFragment own[2];
+    if constexpr (!kTransposed) {
+      load_codes(smem, place, 0, step, own[0]);
+      load_codes(smem, place, 1, step, own[1]);
+    }
+#pragma unroll
+    for (int group = 0; group < Layout<kColumns>::kTiles; ++group) {
+      uint32_t b[4];
+      load_matrices(b, source + 16 * group * kDigitPitch + 32 * step);
+#pragma unroll
+      for (int tile = 0; tile < 2; ++tile) {
+        CodeFragment a;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a[i] = kTransposed ? transposed[tile][step][i] : own[tile][i];
+        multiply_bytes(&sums[tile][group][0], a[0], a[1], a[2], a[3], b[0], b[1]);
+        multiply_bytes(&sums[tile][group][4], a[0], a[1], a[2], a[3], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// B^T times A^T x, or A times B x: entries, of which B has hi and mid, then factors.
+template <int kColumns, bool kTransposed>
+__device__ __forceinline__ void multiply_inner(const SharedStorage<kColumns>& smem, const Place& place,
+                                               TermSums (&sums)[2][Layout<kColumns>::kTiles]) {
+  constexpr int kTiles = Layout<kColumns>::kTiles;
+  constexpr int kWindowBlocks = kTransposed ? 2 : 1;
+#pragma unroll
+  for (int inner = 0; inner < 1 + kTiles; ++inner) {
+    uint32_t b[kTiles][4];
+#pragma unroll
+    for (int group = 0; group < kTiles; ++group) {
+      load_terms<kColumns>(b[group], smem.operand.inner, place, 16 * inner, group);
+    }
+    const int first = inner == 0 ? 0 : kWindowBlocks + inner - 1;
+    const int end = kWindowBlocks + inner;
+#pragma unroll
+    for (int block = first; block < end; ++block) {
+#pragma unroll
+      for (int tile = 0; tile < 2; ++tile) {
+        uint32_t a[4];
+        if constexpr (kTransposed) {
+          load_side_transposed(a, smem.key_side, place, block, tile);
+        } else {
+          load_side_transposed(a, smem.value_side, place, block, tile);
+        }
+#pragma unroll
+        for (int group = 0; group < kTiles; ++group) multiply_terms(sums[tile][group], a, b[group]);
+      }
+    }
+  }
+}
+
+// The scales of the lane's accumulator rows: of keys, or of value channels.
+template <int kColumns, bool kKeys>
+__device__ __forceinline__ void load_row_scales(const SharedStorage<kColumns>& smem, const Place& place,
+                                                float (&scale)[4]) {
+#pragma unroll
+  for (int tile = 0; tile < 2; ++tile) {
+    if constexpr (kKeys) {
+      const float2 both = *reinterpret_cast<const float2*>(&smem.code_scale[64 * tile + 16 * place.warp + 2 * place.g]);
+      scale[2 * tile] = both.x;
+      scale[2 * tile + 1] = both.y;
+    } else {
+      scale[2 * tile] = smem.value_scale[place.accumulator_row(2 * tile)];
+      scale[2 * tile + 1] = smem.value_scale[place.accumulator_row(2 * tile + 1)];
+    }
+  }
+}
+
+// The accumulators' rows into rows of the thin matrix: the lane's own row. Rows belong to one warp, so no barrier.
+template <int kColumns>
+__device__ __forceinline__ void exchange_rows(SharedStorage<kColumns>& smem, const Place& place,
+                                              const float (&value)[4][kColumns / 4], ThinRow<kColumns>& row) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int group = 0; group < kColumns / 4; ++group) {
+      smem.thin[32 * place.warp + 8 * i + place.g][4 * group + place.t] = value[i][group];
+    }
+  }
+  __syncwarp();
+  load_row<kColumns>(smem.thin[place.thread], row);
+}
+
+// kTransposed: the thread's row of S^T x = c (C^T (s_v x)) + B^T (A^T x); otherwise of S x = s_v (C (c x)) + A (B x).
+// `transposed` are the fragments of C^T, x_row is the thread's row of x, and `scale` what scales it. With a Gram
+// buffer, the Cholesky factor of x's Gram matrix is found beside the products; the same in all warps.
+template <int kColumns, bool kTransposed>
+__device__ __forceinline__ Conditioning multiply_state(SharedStorage<kColumns>& smem, const Place& place,
+                                                       const CodeFragments& transposed, int rank, int gram_buffer,
+                                                       const ThinRow<kColumns>& x_row, float scale,
+                                                       ThinRow<kColumns>& row) {
+  constexpr int kTiles = Layout<kColumns>::kTiles;
+  float power;
+  {
+    ThinRow<kColumns> scaled;
+#pragma unroll
+    for (int r = 0; r < kColumns; ++r) scaled[r] = x_row[r] * scale;
+    write_largest(smem, place, scaled);
+    write_terms(smem, place, x_row);
+    __syncwarp();
+    sum_own_channels<kColumns, kTransposed>(smem, place, gram_buffer);
+    __syncthreads();
+    power = load_power(smem);
+    write_words(smem, place, scaled, power);
+  }
+  write_inner<kColumns, kTransposed>(smem, place);
+  __syncwarp();
+  write_digits(smem, place);
+  __syncthreads();
+  DigitSums code_sums[2][kTiles] = {};
+  TermSums inner_sums[2][kTiles] = {};
+  multiply_codes<kColumns, kTransposed>(smem, place, transposed, code_sums);
+  multiply_inner<kColumns, kTransposed>(smem, place, inner_sums);
+  Conditioning conditioning = Conditioning::kUnclear;
+  if (gram_buffer != kNoGram) conditioning = find_cholesky(smem, place, rank, gram_buffer);
+  float row_scale[4];
+  load_row_scales<kColumns, kTransposed>(smem, place, row_scale);
+  const float inverse = power_inverse(power);
+  float value[4][kTiles];
+#pragma unroll
+  for (int group = 0; group < kTiles; ++group) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      value[i][group] =
+          fmaf(joined(code_sums[i / 2][group], i % 2) * inverse, row_scale[i], joined(inner_sums[i / 2][group], i % 2));
+    }
+  }
+  exchange_rows<kColumns>(smem, place, value, row);
+  return conditioning;
+}
+
+}  // namespace leapquant::cuda
