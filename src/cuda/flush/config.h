@@ -37,19 +37,9 @@ inline constexpr int kSmallestListGrid = kScanUnits * kLargestUnit / kListLength
 // 0x43 four times: see codes_to_bfloats().
 inline constexpr uint32_t kCodeExponents = 0x43434343u;
 
-// The tensors of a flush. In place, targets are their sources.
-enum Tensor {
-  kCodes,
-  kKeyScale,
-  kValueScale,
-  kKeyFactor,
-  kValueFactor,
-  kWindowKey,
-  kWindowUpdate,
-  kWindowWeight,
-  kWindowGate,       // none with a decay by head
-  kCheckpointDecay,  // its logarithm with a decay by channel
-  kTargetCodes,
+// Further tensors of a flush. In place, targets are their sources.
+enum FlushTensor {
+  kTargetCodes = kStateTensors,
   kTargetKeyScale,
   kTargetValueScale,
   kTargetKeyFactor,

@@ -66,7 +66,7 @@ __device__ __forceinline__ void load_elements(const Element* state, bool by_key,
 }
 
 template <int kColumns>
-__device__ __forceinline__ void load_state(const StateArguments& arguments, const Program& program,
+__device__ __forceinline__ void load_state(const StateArguments& arguments, const SlotProgram& program,
                                            ImportStorage<kColumns>& smem) {
   const bool by_key = arguments.states.by_key;
   if (arguments.states.narrow) {
@@ -207,22 +207,22 @@ __device__ __forceinline__ void store_codes(const ImportStorage<kColumns>& smem,
 }
 
 // The counter to begin with, in [0, L); anything else is reported.
-__device__ __forceinline__ bool find_first_entry(const ImportArguments& arguments, const Program& program,
+__device__ __forceinline__ bool find_first_entry(const ImportArguments& arguments, const SlotProgram& program,
                                                  int32_t& first_entry) {
   first_entry = 0;
   if (arguments.first_entry.base == nullptr) return true;
   first_entry = *reinterpret_cast<const int32_t*>(tensor_at(arguments.first_entry, program.position, program.head));
   if (first_entry >= 0 && first_entry < kEntries) return true;
-  record(arguments.state, Trouble::kCounter, program);
+  record(arguments.state, ErrorKind::kCounter, program);
   return false;
 }
 
 // The window of a new slot, and the counter.
-__device__ __forceinline__ void store_window(const ImportArguments& arguments, const Program& program,
+__device__ __forceinline__ void store_window(const ImportArguments& arguments, const SlotProgram& program,
                                              int32_t first_entry) {
 #pragma unroll
   for (int i = slots::kRegion + 1; i < slots::kPartCount; ++i) {
-    slots::reset_part(arguments.parts.of[i], program.slot, program.head);
+    slots::reset_part(arguments.parts.of[i], program);
   }
   if (threadIdx.x == 0) *tensor_of<int32_t>(arguments.state, kFillCount, program) = first_entry;
 }
@@ -231,9 +231,9 @@ template <int kColumns>
 __global__ void __launch_bounds__(kImportThreads) import_kernel(const __grid_constant__ ImportArguments arguments) {
   auto& smem = *reinterpret_cast<ImportStorage<kColumns>*>(import_bytes);
   const StateArguments& state = arguments.state;
-  const Program program(state);
+  const SlotProgram program = program_of(state);
   int32_t first_entry;
-  if (!has_slot(state, program) || !find_first_entry(arguments, program, first_entry)) return;
+  if (!has_slot(program, state.num_slots, state.errors) || !find_first_entry(arguments, program, first_entry)) return;
   load_state(state, program, smem);
   load_start(arguments, smem);
   __syncthreads();
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(kImportThreads) import_kernel(const __grid_con
   __syncthreads();
   // Step 3
   const bool finite = subtract_factors(smem, key_row, tensor_of<float>(state, kKeyScale, program));
-  if (__syncthreads_or(!finite)) record(state, Trouble::kNonFinite, program);
+  if (__syncthreads_or(!finite)) record(state, ErrorKind::kNonFinite, program);
   store_codes(smem, tensor_of<float>(state, kValueScale, program), tensor_of<char>(state, kCodes, program));
   store_window(arguments, program, first_entry);
 }

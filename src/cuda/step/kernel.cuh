@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kDecay))
   write_weights(smem, thread, gate, entries, !in_place);
   if (!in_place) return;
   if (thread == 0) *tensor_of<int32_t>(smem, kFillCount) = static_cast<int32_t>(entries + 1);
-  if (!finite) record(arguments, Trouble::kNonFinite, program);
+  if (!finite) record_error(arguments.errors, ErrorKind::kNonFinite, program.position);
 }
 
 }  // namespace leapquant::cuda::step
