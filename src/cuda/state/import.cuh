@@ -97,33 +97,17 @@ __device__ __forceinline__ void load_start(const ImportArguments& arguments, Imp
   store_row<kColumns>(row, smem.value_thin[channel]);
 }
 
-// The thread's row of S^T x.
-template <int kColumns>
-__device__ __forceinline__ void multiply_transposed(const ImportStorage<kColumns>& smem,
-                                                    const float (&x)[kDim][kColumns], ThinRow<kColumns>& row) {
-#pragma unroll
-  for (int r = 0; r < kColumns; ++r) row[r] = 0.0f;
-#pragma unroll 8
-  for (int v = 0; v < kDim; ++v) {
-    ThinRow<kColumns> factor;
-    load_row<kColumns>(x[v], factor);
-    const float element = smem.state[v][threadIdx.x];
-#pragma unroll
-    for (int r = 0; r < kColumns; ++r) row[r] = fmaf(element, factor[r], row[r]);
-  }
-}
-
-// The thread's row of S x.
-template <int kColumns>
+// The thread's row of S x, or of S^T x.
+template <bool kTransposed, int kColumns>
 __device__ __forceinline__ void multiply(const ImportStorage<kColumns>& smem, const float (&x)[kDim][kColumns],
                                          ThinRow<kColumns>& row) {
 #pragma unroll
   for (int r = 0; r < kColumns; ++r) row[r] = 0.0f;
 #pragma unroll 8
-  for (int k = 0; k < kDim; ++k) {
+  for (int n = 0; n < kDim; ++n) {
     ThinRow<kColumns> factor;
-    load_row<kColumns>(x[k], factor);
-    const float element = smem.state[threadIdx.x][k];
+    load_row<kColumns>(x[n], factor);
+    const float element = kTransposed ? smem.state[n][threadIdx.x] : smem.state[threadIdx.x][n];
 #pragma unroll
     for (int r = 0; r < kColumns; ++r) row[r] = fmaf(element, factor[r], row[r]);
   }
@@ -142,12 +126,12 @@ __device__ __forceinline__ void orthonormalize(const ThinRow<kColumns>& row, uin
 // Step 2: Q in smem.value_thin, and the thread's row of U.
 template <int kColumns>
 __device__ __forceinline__ void find_factors(ImportStorage<kColumns>& smem, uint32_t rank, ThinRow<kColumns>& key_row) {
-  multiply_transposed(smem, smem.value_thin, key_row);
+  multiply<true>(smem, smem.value_thin, key_row);
   orthonormalize<kColumns>(key_row, rank, smem.key_thin);
   ThinRow<kColumns> value_row;
-  multiply(smem, smem.key_thin, value_row);
+  multiply<false>(smem, smem.key_thin, value_row);
   orthonormalize<kColumns>(value_row, rank, smem.value_thin);
-  multiply_transposed(smem, smem.value_thin, key_row);
+  multiply<true>(smem, smem.value_thin, key_row);
 }
 
 // Stores the thread's row of factors, and leaves it as it has been rounded.
