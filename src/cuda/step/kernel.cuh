@@ -10,8 +10,8 @@
 // w_j at in place of w_j D_j multiply what the sums come to. One pass over the codes serves both sides on the tensor
 // cores (see products.cuh). Everything else is fp32, but for the gate of GDN and beta. Sums run in a fixed order.
 //
-// Per program at rank 4 with h entries. KDA: 19,456 + 576 + 768 h bytes of state and 1,026 of the token read, 1,544
-// written. GDN: 19,456 + 68 + 512 h and 772, fewer where heads share keys, read, 780 + 4 h written. Rows of the window
+// Per program at rank 4 with h entries. KDA: 19,456 + 580 + 768 h bytes of state and 1,026 of the token read, 1,544
+// written. GDN: 19,456 + 72 + 512 h and 772, fewer where heads share keys, read, 780 + 4 h written. Rows of the window
 // from h on are not read.
 #pragma once
 
