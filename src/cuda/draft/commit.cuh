@@ -38,7 +38,7 @@ __device__ __forceinline__ void append_gates(const WindowTensors& window, const 
   auto* const weight = program.in<float>(window.weight);
   if (channel < kEntries && channel >= entry - (end - first) && channel < entry) weight[channel] = 1.0f;
 }
-// A decay by head is also that of the weights: a thread has one of them, and the last thread that of the checkpoint.
+// A decay by head is also that of the weights: a thread has one of them, the one behind them the checkpoint's.
 __device__ __forceinline__ void append_decays(const WindowTensors& window, const SlotProgram& program,
                                               const Record& record, uint32_t first, uint32_t end, uint32_t entry) {
   const uint32_t own = threadIdx.x;
