@@ -10,8 +10,7 @@ namespace {
 
 constexpr uint64_t kSeed = 1;
 
-// Decays of one token.
-int64_t gate_channels(const lq_geometry& geometry) { return geometry.gate == LQ_GATE_KDA ? geometry.key_dim : 1; }
+int64_t gate_channels(const lq_geometry& geometry) { return judge::internal_geometry(geometry).gate_channels(); }
 
 }  // namespace
 

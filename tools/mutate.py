@@ -33,7 +33,7 @@ STEP_RANGE = "src/cpu/step_range.cc"
 WEIGHT = "src/core/append_weight.h"
 TOKEN = "src/core/token_view.h"
 VALIDATE_STEP = "src/api/validate_step.cc"
-VALIDATE_STATE = "src/api/validate_state.cc"
+PROGRAM_CHECK = "src/api/program_check.cc"
 
 ROUNDED = "const Vector rounded = hn::MulAdd(smoothed.part[i], hn::Set(df, scale), hn::Set(df, kRounder));"
 CODE = "const auto code = hn::Sub(hn::BitCast(di, rounded), hn::Set(di, kRounderBits));"
@@ -199,11 +199,7 @@ MUTATIONS = (
         VALIDATE_STEP,
         (("view.query = {row,", "view.query = {row + key_row,"), ("view.key = {row + key_row,", "view.key = {row,")),
     ),
-    Mutation(
-        "step: h of 16 accepted",
-        VALIDATE_STEP,
-        (("entries < plan.geometry.window", "entries <= plan.geometry.window"),),
-    ),
+    Mutation("step, state: 16 entries accepted", PROGRAM_CHECK, (("count <= most", "count <= most + 1"),)),
     Mutation(
         "step: output may lie over the token",
         VALIDATE_STEP,
@@ -224,7 +220,6 @@ MUTATIONS = (
     Mutation("state: an import is not reported", HOST_STATE, (("if (!finite)", "if (false)"),)),
     Mutation("state: a counter of 17 is exported", HOST_STATE, (("plan.geometry.window) return", "17) return"),)),
     Mutation("state: nothing is given for padding", HOST_STATE, (("std::memset(", "if (false) std::memset("),)),
-    Mutation("state: an offset of 16 accepted", VALIDATE_STATE, (("first < plan.geometry", "first <= plan.geometry"),)),
     Mutation("draft: tokens do not see one another", STEP_RANGE, (("++program.drafted.count;", ""),)),
     Mutation(
         "draft: the gates of earlier tokens are lost",
@@ -301,15 +296,19 @@ def copy_sources() -> None:
         shutil.copy(ROOT / name, target)
 
 
-def survives(mutation: Mutation) -> bool:
-    path = COPY / mutation.file
-    original = path.read_text()
-    text = original
+def planted(mutation: Mutation, text: str) -> str:
+    """The mutation's file with its fault."""
     for old, new in mutation.replacements:
         if old not in text:
             sys.exit(f"{mutation.name}: {mutation.file} no longer contains: {old}")
         text = text.replace(old, new)
-    path.write_text(text)
+    return text
+
+
+def survives(mutation: Mutation) -> bool:
+    path = COPY / mutation.file
+    original = path.read_text()
+    path.write_text(planted(mutation, original))
     try:
         if not build():
             sys.exit(f"{mutation.name}: does not compile")

@@ -13,6 +13,7 @@
 #include "device/cuda_check.h"
 #include "device/memory.h"
 #include "judge/random.h"
+#include "judge/verify.h"
 
 namespace leapquant::bench {
 namespace {
@@ -73,7 +74,7 @@ class StepArguments {
     lq_token token{};
     const int64_t heads = geometry_.num_heads;
     const int64_t key_row = int64_t{geometry_.num_key_heads} * geometry_.key_dim;
-    const int64_t channels = geometry_.gate == LQ_GATE_KDA ? geometry_.key_dim : 1;
+    const int64_t channels = judge::internal_geometry(geometry_).gate_channels();
     token.mixed = part(mixed_, LQ_BFLOAT16, sizeof(Bfloat16), set, round, {batch_, 2 * key_row + value_row()});
     token.a = part(gate_input_, LQ_BFLOAT16, sizeof(Bfloat16), set, round, {batch_, heads, channels});
     token.b = part(beta_input_, LQ_BFLOAT16, sizeof(Bfloat16), set, round, {batch_, heads});

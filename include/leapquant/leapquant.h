@@ -13,7 +13,10 @@
  *  - One context may be used by several threads at a time; its calls then run one after another. Calls on one pool must
  *    be ordered by the caller.
  *  - `stream` is the backend's queue: NULL on CPU backends, where every call has finished when it returns; a
- *    cudaStream_t on "cuda", where NULL is the legacy default stream and steps and flushes only enqueue.
+ *    cudaStream_t on "cuda", where NULL is the legacy default stream and calls only enqueue, those aside that say
+ *    otherwise.
+ *  - On "cuda" every program of a tensor of checkpoints or windows begins at a multiple of 16 bytes (GDN's p aside), as
+ *    in a contiguous tensor and in a pool of the library's; others are refused (LQ_UNSUPPORTED).
  *  - Tensor names are the wire names of the format: see lq_checkpoint and lq_window.
  */
 #ifndef LEAPQUANT_LEAPQUANT_H_
@@ -44,8 +47,8 @@ typedef enum lq_status {
   LQ_UNSUPPORTED = 2,      /* the request is valid, but this backend lacks it */
   LQ_OUT_OF_MEMORY = 3,    /* memory or threads that the system does not give */
   LQ_CUDA = 4,             /* an error of the CUDA runtime */
-  LQ_IO = 5,
-  LQ_INTERNAL = 6 /* a defect of the library */
+  LQ_IO = 5,               /* a file that cannot be read or written */
+  LQ_INTERNAL = 6          /* a defect of the library */
 } lq_status;
 
 /* "1.2.3" of the library that is loaded. Static storage. */
@@ -154,6 +157,7 @@ typedef struct lq_context_info {
   lq_device device;
 } lq_context_info;
 
+/* Describes a context: what was chosen where the options left it open. */
 LQ_API lq_status lq_context_describe(const lq_context* context, lq_context_info* info);
 
 /* LQ_OK when the context's backend takes the geometry; otherwise the error text says what it lacks. */
@@ -354,10 +358,11 @@ LQ_API lq_status lq_flush_inplace(lq_pool* pool, const lq_tensor* idx, const lq_
  * window, and counts it. Position i of `idx` takes row i of the token's tensors and of `o`.
  *
  *   idx     int32 [n], contiguous, on the pool's device. Entries <= 0 mean "no sequence": their output rows are zero.
- * So is that of an entry beyond the pool, which touches nothing and is recorded in the error word. n may be 0 or exceed
- * the number of slots. Duplicates are the caller's error: see lq_pool_check_indices. token   B is n. On the pool's
- * device; overlaps nothing of the pool. params  NULL: LQ_STEP_PARAMS_DEFAULT. o       bfloat16 [n, H, V], contiguous,
- * on the pool's device; overlaps nothing else.
+ *           So is that of an entry beyond the pool, which touches nothing and is recorded in the error word. n may be 0
+ *           or exceed the number of slots. Duplicates are the caller's error: see lq_pool_check_indices.
+ *   token   B is n. On the pool's device; overlaps nothing of the pool.
+ *   params  NULL: LQ_STEP_PARAMS_DEFAULT.
+ *   o       bfloat16 [n, H, V], contiguous, on the pool's device; overlaps nothing else.
  *
  * A counter from 0 to L - 1 is the number of occupied entries; the new one goes behind them, and the counter grows by
  * one. A counter of L means that a flush has emptied the window: the new entry is its first, and the counter becomes 1.
@@ -440,9 +445,9 @@ LQ_API lq_status lq_pool_reset_slots(lq_pool* pool, const lq_tensor* idx, void* 
  * and for prefix caches.
  *
  *   src, dst  int32 [n], contiguous, on the pool's device. A pair with an index <= 0 is skipped; one with an index
- * beyond the pool is skipped and recorded in the error word. A slot of `dst` stands there once and nowhere in `src`:
- *             other lists are refused on host memory, which takes n * n comparisons; elsewhere they are the caller's
- *             error.
+ *             beyond the pool is skipped and recorded in the error word. A slot of `dst` stands there once and nowhere
+ *             in `src`: other lists are refused on host memory, which takes n * n comparisons; elsewhere they are the
+ *             caller's error.
  *
  * Bytes between the regions of the padded layout are not copied. Allocates and synchronises as lq_flush_inplace does.
  */
@@ -491,8 +496,9 @@ LQ_API lq_status lq_pool_check_indices(lq_pool* pool, const lq_tensor* idx, void
 typedef enum lq_pool_error_kind {
   LQ_ERROR_INDEX = 0,     /* an index beyond the pool */
   LQ_ERROR_NONFINITE = 1, /* a flush or an import whose state or start basis holds NaN or Inf: so does the new
-                             checkpoint; or a step whose output, update or log-decay (GDN: decay) is NaN or Inf */
-  LQ_ERROR_UNFLUSHED = 2, /* a step met a full window that was not flushed */
+                             checkpoint; or a step, or a commit of one, whose output, update or log-decay (GDN: decay)
+                             is NaN or Inf */
+  LQ_ERROR_UNFLUSHED = 2, /* a step, draft or commit met a full window that was not flushed */
   LQ_ERROR_COUNTER = 3,   /* a step, draft or export met a counter below 0 or above L; a commit, one that is not what
                              its draft met; on a device, `offset` or `accepted` out of range */
   LQ_ERROR_KIND_COUNT = 4

@@ -168,8 +168,8 @@ def import_state(
             spread the flushes over the tokens.
 
     On the CPU another offset is refused; elsewhere its program keeps every byte, and it shows in `pool.errors()`, as
-    does everywhere a state with NaN or Inf, which is imported all the same. Streams, graphs and
-    allocation as in `flush_inplace`.
+    does everywhere a state with NaN or Inf, which is imported all the same. Streams, graphs and allocation as in
+    `flush_inplace`.
     """
     if is_traced(idx):
         _torch_ops.import_state(pool, idx, state, offset, q0, order)

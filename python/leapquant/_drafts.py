@@ -40,10 +40,10 @@ def draft(
 
     idx             int32    [n]: as in `flush_inplace`
     mixed           bfloat16 [n, T, 2 H_k K + H V]   T from 1 to 8; H_k is H, and GDN's key heads
-    a               bfloat16 [n, T, H, K]            GDN: [n, T, H]
+    a               bfloat16 [n, T, H, K]            GDN: [n, T, H] or [n, T, H, 1]
     b               bfloat16 [n, T, H]
     A_log           float32  [H]                     contiguous
-    dt_bias         float32  [H, K]                  contiguous; GDN: [H]
+    dt_bias         float32  [H, K]                  contiguous; GDN: [H] or [H, 1]
     o               bfloat16 [n, T, H, V]            contiguous, written
     scratch         int8     [bytes]                 contiguous, written: see `draft_scratch`
 
@@ -51,8 +51,8 @@ def draft(
     outputs are those of T single steps, bit for bit; those beyond its end attend to all of its entries, which single
     steps would have flushed by then. Token t does not depend on later ones: sequences with fewer drafts fill up with
     any rows, and don't accept them. Rows may be strided, those of all tokens at one stride. Programs that a step would
-    not touch give zeros, and show in `pool.errors()`. Streams, graphs and
-    allocation as in `flush_inplace`; `lower_bound` as in `kda.step`.
+    not touch give zeros, and show in `pool.errors()`. Streams, graphs and allocation as in `flush_inplace`;
+    `lower_bound` as in `kda.step`.
     """
     arguments = (idx, mixed, a, b, A_log, dt_bias, o, scratch)
     if is_traced(idx):

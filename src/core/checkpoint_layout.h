@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The only place that knows byte offsets and strides of a stored checkpoint. Host and device code include it.
+// The only place that knows byte offsets and strides of a stored checkpoint.
 #pragma once
 
 #include <cstdint>

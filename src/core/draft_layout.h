@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The scratch that holds drafted tokens between draft and commit: one record a program, [n, H] of them. Host and device
-// code include it.
+// The scratch that holds drafted tokens between draft and commit: one record a program, [n, H] of them. Kernels know it
+// by cuda/draft/config.h.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Views of checkpoints and windows as (item, head) grids of programs. One description serves the functional form (item
-// = batch index, separate factor tensors) and the pool (item = slot, factors interleaved in one row). Host and device
-// code include it; all strides are in elements and 64-bit.
+// = batch index, separate factor tensors) and the pool (item = slot, factors interleaved in one row). All strides are
+// in elements and 64-bit.
 #pragma once
 
 #include <cstdint>

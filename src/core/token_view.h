@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a step reads of one token, beside checkpoint and window, and the rows that it makes. As in core/program_view.h:
-// grids of (item, head), strides in elements, host and device code. C is the number of a token's decays: K, or 1 for
-// GDN (Geometry::gate_channels).
+// grids of (item, head), strides in elements. C is the number of a token's decays: K, or 1 for GDN
+// (Geometry::gate_channels).
 #pragma once
 
 #include <cstdint>

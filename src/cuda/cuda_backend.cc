@@ -54,52 +54,39 @@ int32_t counter_unit(const FlushPlan& plan) {
 }
 
 FlushArguments arguments_of(const FlushPlan& plan) {
-  constexpr int64_t kHalfBytes = sizeof(Half);
-  const bool by_head = plan.geometry.gate == Gate::kGdn;
-  return {{in_bytes(plan.source.codes), in_bytes(plan.source.key_scale), in_bytes(plan.source.value_scale),
-           in_bytes(plan.source.key_factor), in_bytes(plan.source.value_factor), in_bytes(plan.window.window_key),
-           in_bytes(plan.window.window_update), in_bytes(plan.window.window_weight), in_bytes(plan.window.window_gate),
-           by_head ? in_bytes(plan.window.decay) : in_bytes(plan.window.log_decay), in_bytes(plan.target.codes),
-           in_bytes(plan.target.key_scale), in_bytes(plan.target.value_scale), in_bytes(plan.target.key_factor),
-           in_bytes(plan.target.value_factor)},
-          plan.source.key_factor_row * kHalfBytes,
-          plan.source.value_factor_row * kHalfBytes,
-          plan.target.key_factor_row * kHalfBytes,
-          plan.target.value_factor_row * kHalfBytes,
-          plan.start_basis,
-          plan.geometry.rank,
-          by_head ? Decay::kByHead : Decay::kByChannel,
-          kCodeExponents,
-          {plan.in_place ? plan.due.slot_index : nullptr, in_bytes(plan.due.fill_count), plan.due.num_slots,
-           plan.programs(), plan.geometry.num_heads, counter_unit(plan),
-           plan.in_place ? plan.due.errors->first_position : nullptr}};
-}
-
-Status check_flush_alignment(const FlushPlan& plan, const FlushArguments& arguments) {
-  constexpr const char* kNames[kTensorCount] = {"codes",        "s_k",        "s_v",        "u",        "q",
-                                                "kbuf",         "ubuf",       "w",          "gbuf",     "pcum",
-                                                "result.codes", "result.s_k", "result.s_v", "result.u", "result.q"};
-  int64_t rows[kTensorCount] = {};
-  if (plan.geometry.rank > 1) {
-    rows[kKeyFactor] = arguments.key_factor_row;
-    rows[kValueFactor] = arguments.value_factor_row;
-    rows[kTargetKeyFactor] = arguments.target_key_factor_row;
-    rows[kTargetValueFactor] = arguments.target_value_factor_row;
-  }
-  const ProgramCounts counts{plan.in_place ? plan.due.num_slots : plan.batch, plan.geometry.num_heads};
-  for (int i = 0; i < kTensorCount; ++i) {
-    if (i == kCheckpointDecay && arguments.decay == Decay::kByHead) continue;  // a number a program
-    LQ_RETURN_IF_ERROR(check_alignment(kNames[i], arguments.tensor[i], counts, rows[i]));
-  }
-  return {};
+  const FactorRows source_rows = factor_rows(plan.source);
+  const FactorRows target_rows = factor_rows(plan.target);
+  FlushArguments arguments{
+      .tensor = {},
+      .key_factor_row = source_rows.key,
+      .value_factor_row = source_rows.value,
+      .target_key_factor_row = target_rows.key,
+      .target_value_factor_row = target_rows.value,
+      .start_basis = plan.start_basis,
+      .rank = plan.geometry.rank,
+      .decay = decay_of(plan.geometry),
+      .code_exponents = kCodeExponents,
+      .selection = {.slot_index = plan.in_place ? plan.due.slot_index : nullptr,
+                    .fill_count = in_bytes(plan.due.fill_count),
+                    .num_slots = plan.due.num_slots,
+                    .programs = plan.programs(),
+                    .heads = plan.geometry.num_heads,
+                    .unit = counter_unit(plan),
+                    .first_error_position = plan.in_place ? plan.due.errors->first_position : nullptr}};
+  set_checkpoint(plan.source, arguments.tensor);
+  set_window(plan.window, arguments.decay, arguments.tensor);
+  set_checkpoint(plan.target, arguments.tensor + kTargetCodes);
+  return arguments;
 }
 
 // What a flush launches, once it is known that it can.
 Result<FlushArguments> checked_arguments(const FlushPlan& plan) {
   LQ_RETURN_IF_ERROR(check_programs("flushes", plan.programs()));
-  const FlushArguments arguments = arguments_of(plan);
-  LQ_RETURN_IF_ERROR(check_flush_alignment(plan, arguments));
-  return arguments;
+  const ProgramCounts counts{plan.in_place ? plan.due.num_slots : plan.batch, plan.geometry.num_heads};
+  LQ_RETURN_IF_ERROR(check_checkpoint("", plan.source, counts, plan.geometry.rank));
+  LQ_RETURN_IF_ERROR(check_window(plan.window, counts));
+  LQ_RETURN_IF_ERROR(check_checkpoint("result.", plan.target, counts, plan.geometry.rank));
+  return arguments_of(plan);
 }
 
 class CudaBackend final : public Backend {

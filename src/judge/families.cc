@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "judge/names.h"
 #include "judge/parallel.h"
 #include "judge/policy.h"
 #include "judge/structured.h"
@@ -64,14 +65,7 @@ std::span<const Family> all_families() { return kFamilies; }
 
 const char* family_name(Family family) { return kFamilyNames[static_cast<size_t>(family)]; }
 
-Result<Family> parse_family(std::string_view name) {
-  std::string names;
-  for (const Family family : kFamilies) {
-    if (name == family_name(family)) return family;
-    names += (names.empty() ? "" : ", ") + std::string(family_name(family));
-  }
-  return invalid_argument("family: no '" + std::string(name) + "'; there are: " + names);
-}
+Result<Family> parse_family(std::string_view name) { return parse_name("family", name, kFamilies, kFamilyNames); }
 
 std::vector<float> normal_start_basis(const Geometry& geometry) {
   constexpr uint64_t kStartBasisSeed = 20;

@@ -4,8 +4,7 @@
 // batch item, head) alone, so that programs are made in parallel and never depend on the batch size.
 //
 //   structured  checkpoints and windows of ordinary size, with edge heads 1 to 8: rank 1, zero, rank 2, tiny, huge,
-//   rank
-//               1 plus faint codes, strongly decayed, partly undecayed. Fewer than nine heads: the edge heads are
+//               rank 1 plus faint codes, strongly decayed, partly undecayed. Fewer than nine heads: the edge heads are
 //               spread over the batch.
 //   second      the checkpoint that the float reference made of the structured input, with a fresh window
 //   random      noise over the whole domain
@@ -35,9 +34,8 @@ struct FamilyRequest {
   Family family = Family::kStructured;
   int64_t batch = 1;
   uint64_t seed = 0;
-  int threads = 0;  // 0: one for each CPU
-  std::string
-      data_directory;  // of the recorded trajectory, for `trained`; empty: where the build or the install put it
+  int threads = 0;             // 0: one for each CPU
+  std::string data_directory;  // of the trajectory of `trained`; empty: where the build or the install put it
 };
 
 Result<FlushInputs> make_inputs(const FamilyRequest& request);

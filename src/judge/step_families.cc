@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/append_weight.h"
+#include "judge/names.h"
 #include "judge/parallel.h"
 #include "judge/structured.h"
 #include "ref/step.h"
@@ -18,18 +19,6 @@ constexpr std::array kFamilies = {StepFamily::kStructured, StepFamily::kNext, St
 constexpr std::array kFamilyNames = {"structured", "next", "random"};
 constexpr std::array kFunctions = {GateFunction::kSoftplus, GateFunction::kBounded, GateFunction::kGiven};
 constexpr std::array kFunctionNames = {"softplus", "bounded", "given"};
-
-// The value whose name this is.
-template <class Value, size_t kCount>
-Result<Value> parse(const char* what, std::string_view name, const std::array<Value, kCount>& values,
-                    const std::array<const char*, kCount>& names) {
-  std::string known;
-  for (size_t i = 0; i < kCount; ++i) {
-    if (name == names[i]) return values[i];
-    known += (known.empty() ? "" : ", ") + std::string(names[i]);
-  }
-  return invalid_argument(std::string(what) + ": no '" + std::string(name) + "'; there are: " + known);
-}
 
 // One program to fill.
 struct Program {
@@ -196,12 +185,14 @@ Status check_request(const StepRequest& request) {
 
 std::span<const StepFamily> all_step_families() { return kFamilies; }
 const char* step_family_name(StepFamily family) { return kFamilyNames[static_cast<size_t>(family)]; }
-Result<StepFamily> parse_step_family(std::string_view name) { return parse("family", name, kFamilies, kFamilyNames); }
+Result<StepFamily> parse_step_family(std::string_view name) {
+  return parse_name("family", name, kFamilies, kFamilyNames);
+}
 
 std::span<const GateFunction> all_gate_functions() { return kFunctions; }
 const char* gate_function_name(GateFunction function) { return kFunctionNames[static_cast<size_t>(function)]; }
 Result<GateFunction> parse_gate_function(std::string_view name) {
-  return parse("gate function", name, kFunctions, kFunctionNames);
+  return parse_name("gate function", name, kFunctions, kFunctionNames);
 }
 
 StepEdge step_edge_of(const Geometry& geometry, int64_t item, int64_t head) {

@@ -3,9 +3,8 @@
 // Input families of the step. As those of the flush (judge/families.h): every program is drawn from its own key.
 //
 //   structured  checkpoints of ordinary size, windows of a random fill, with edge heads 1 to 6: empty window and no
-//   codes,
-//               zero state (every second item with a zero value, so that all is zero), last entry free, tiny, huge,
-//               strongly decayed (GDN: rank 1). Fewer than seven heads: the edge heads are spread over the batch.
+//               codes, zero state (every second item with a zero value, so that all is zero), last entry free, tiny,
+//               huge, strongly decayed (GDN: rank 1). Fewer than seven heads: the edge heads are spread over the batch.
 //   next        the structured input after the float reference has stepped it, with a new token; windows whose last
 //               entry was free stay as they were
 //   random      noise over the whole domain, beyond the occupied entries as well

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "core/token_view.h"
@@ -50,17 +51,8 @@ struct StepTensors {
   // The rows of program `n`, counted as item * H + head; its weights and, for GDN, its decay.
   StepRows rows(int64_t n);
   WindowProgram weights(int64_t n);
-  // The tensors as a list, for what is done to each of them.
-  template <class Visit>
-  void for_each(Visit visit) {
-    visit(o);
-    visit(k_row);
-    visit(u_row);
-    visit(g_row);
-    visit(w_new);
-    visit(pcum_new);
-    visit(p_new);
-  }
+  auto all() { return std::tie(o, k_row, u_row, g_row, w_new, pcum_new, p_new); }
+  auto all() const { return std::tie(o, k_row, u_row, g_row, w_new, pcum_new, p_new); }
 
   Geometry geometry;
   std::vector<Bfloat16> o;      // [B, H, V]

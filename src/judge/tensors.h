@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "core/geometry.h"
@@ -18,11 +19,19 @@ Strided<T> program_strided(const std::vector<T>& tensor, const Geometry& geometr
   return {const_cast<T*>(tensor.data()), program_elements * geometry.num_heads, program_elements};
 }
 
+// Calls `visit` with each of a struct's tensors.
+template <class Tensors, class Visit>
+void for_each_tensor(Tensors& tensors, const Visit& visit) {
+  std::apply([&](auto&... tensor) { (visit(tensor), ...); }, tensors.all());
+}
+
 // Checkpoints of [batch, H] programs.
 struct CheckpointTensors {
   CheckpointTensors() = default;
   CheckpointTensors(const Geometry& geometry, int64_t batch);
   CheckpointView view() const;
+  auto all() { return std::tie(codes, s_k, s_v, u, q); }
+  auto all() const { return std::tie(codes, s_k, s_v, u, q); }
 
   Geometry geometry;
   std::vector<int8_t> codes;  // [B, H, V, K]
@@ -37,6 +46,8 @@ struct WindowTensors {
   WindowTensors() = default;
   WindowTensors(const Geometry& geometry, int64_t batch);
   WindowView view() const;
+  auto all() { return std::tie(kbuf, ubuf, w, gbuf, pcum, p); }
+  auto all() const { return std::tie(kbuf, ubuf, w, gbuf, pcum, p); }
 
   Geometry geometry;
   std::vector<Bfloat16> kbuf;  // [B, H, L, K]

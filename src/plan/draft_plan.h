@@ -23,7 +23,7 @@ struct CommitPlan {
   FlushPlan flush;  // in place
   int32_t tokens = 0;
   DraftView draft;
-  const int32_t* accepted = nullptr;  // [batch], in [0, tokens]
+  const int32_t* accepted = nullptr;  // [batch], in [0, tokens] unless on a device
 };
 
 }  // namespace leapquant

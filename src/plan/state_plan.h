@@ -21,7 +21,8 @@ struct StatePlan {
   WindowView window;
   PoolSelection pool;
   const float* start_basis = nullptr;  // [V, R] contiguous; import
-  Strided<const int32_t> first_entry;  // [batch, H] counters of the imported programs, in [0, L); null: all 0
+  // [batch, H] counters of the imported programs, in [0, L) unless they lie on a device; null: all 0
+  Strided<const int32_t> first_entry;
 
   int64_t programs() const { return batch * geometry.num_heads; }
 };

@@ -34,7 +34,7 @@ struct StepPlan {
   TokenView token;  // items are batch indices
   GateRule gate;
   StepTargets target;              // items are batch indices
-  Strided<const int32_t> entries;  // [batch, H] occupied entries, in [0, L); functional form
+  Strided<const int32_t> entries;  // [batch, H] occupied entries, in [0, L) unless on a device; functional form
   bool in_place = false;           // append to the slots of `pool`, and count
   PoolSelection pool;
 

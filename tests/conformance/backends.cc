@@ -106,30 +106,6 @@ judge::FlushInputs inputs_of(judge::Family family, const Geometry& geometry, int
   return std::move(inputs.value());
 }
 
-judge::CheckpointTensors gathered(const judge::CheckpointTensors& tensors, const std::vector<int64_t>& items,
-                                  int64_t batch) {
-  judge::CheckpointTensors result = tensors;
-  const auto take = [&](auto& tensor) { tensor = gathered(tensor, items, batch); };
-  take(result.codes);
-  take(result.s_k);
-  take(result.s_v);
-  take(result.u);
-  take(result.q);
-  return result;
-}
-
-judge::WindowTensors gathered(const judge::WindowTensors& tensors, const std::vector<int64_t>& items, int64_t batch) {
-  judge::WindowTensors result = tensors;
-  const auto take = [&](auto& tensor) { tensor = gathered(tensor, items, batch); };
-  take(result.kbuf);
-  take(result.ubuf);
-  take(result.w);
-  take(result.gbuf);
-  take(result.pcum);
-  take(result.p);
-  return result;
-}
-
 judge::FlushInputs item_of(const judge::FlushInputs& inputs, int64_t item) {
   judge::FlushInputs one = inputs;
   one.batch = 1;

@@ -118,9 +118,12 @@ std::vector<T> gathered(const std::vector<T>& tensor, const std::vector<int64_t>
   return result;
 }
 
-judge::CheckpointTensors gathered(const judge::CheckpointTensors& tensors, const std::vector<int64_t>& items,
-                                  int64_t batch);
-judge::WindowTensors gathered(const judge::WindowTensors& tensors, const std::vector<int64_t>& items, int64_t batch);
+// The same for each tensor of a struct.
+template <class Tensors>
+Tensors gathered(Tensors tensors, const std::vector<int64_t>& items, int64_t batch) {
+  judge::for_each_tensor(tensors, [&](auto& tensor) { tensor = gathered(tensor, items, batch); });
+  return tensors;
+}
 
 // Flushes a batch of a family and judges it by the strict bound, program by program.
 void expect_within_bound(const Context& context, judge::Family family, const Geometry& geometry, int64_t batch);

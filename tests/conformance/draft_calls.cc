@@ -17,11 +17,11 @@ DraftArguments::DraftArguments(lq_device device, std::vector<int32_t> index_valu
                         draft_bytes(judge::public_geometry(tokens.geometry), std::ssize(index_values_), token_count)),
                     int8_t{-1}),
       output(static_cast<size_t>(tokens.programs() * tokens.geometry.value_dim), Bfloat16{0xFFFF}),
-      indices(mirrors_.add(tensor(index_values_.data(), LQ_INT32, {std::ssize(index_values_)}))),
+      indices(mirrors_.add(index_values_)),
       token(mirrored_token(mirrors_, judge::public_token(tokens_))),
       params(judge::public_params(tokens.gate)),
       scratch(mirrors_.add(tensor(scratch_bytes.data(), LQ_INT8, {std::ssize(scratch_bytes)}))),
-      accepted(mirrors_.add(tensor(accepted_values.data(), LQ_INT32, {std::ssize(accepted_values)}))),
+      accepted(mirrors_.add(accepted_values)),
       q0(mirrors_.add(tensor(basis.data(), LQ_FLOAT32, {tokens.geometry.value_dim, tokens.geometry.rank}))),
       o(mirrors_.add(
           tensor(output.data(), LQ_BFLOAT16, {tokens.batch, tokens.geometry.num_heads, tokens.geometry.value_dim}))) {}
@@ -35,19 +35,12 @@ lq_status DraftArguments::enqueue_commit(const Pool& pool, void* stream) const {
 }
 
 void DraftArguments::draft(const MirroredPool& pool) {
-  pool.upload();
-  mirrors_.upload();
-  check(enqueue_draft(pool.pool()));
-  mirrors_.download();
-  pool.download();
+  pool.with_copies(mirrors_, [&] { return enqueue_draft(pool.pool()); });
 }
 
 void DraftArguments::commit(const MirroredPool& pool, const std::vector<int32_t>& accepted_tokens) {
   std::copy(accepted_tokens.begin(), accepted_tokens.end(), accepted_values.begin());
-  pool.upload();
-  mirrors_.upload();
-  check(enqueue_commit(pool.pool()));
-  pool.download();
+  pool.with_copies(mirrors_, [&] { return enqueue_commit(pool.pool()); });
 }
 
 DraftProgram DraftArguments::record(int64_t position, int64_t head) {

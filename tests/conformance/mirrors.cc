@@ -43,28 +43,6 @@ void copy_out(lq_device device, void* host, const void* memory, size_t bytes) {
   }
 }
 
-void append(std::vector<unsigned char>& bytes, const void* data, size_t size) {
-  const auto* first = static_cast<const unsigned char*>(data);
-  bytes.insert(bytes.end(), first, first + size);
-}
-
-template <class T>
-void append(std::vector<unsigned char>& bytes, const std::vector<T>& values) {
-  append(bytes, values.data(), values.size() * sizeof(T));
-}
-
-// What a result looks like that nobody has written.
-judge::CheckpointTensors unwritten(const Geometry& geometry, int64_t batch) {
-  judge::CheckpointTensors tensors(geometry, batch);
-  const auto fill = [](auto& values) { std::memset(values.data(), 0xFF, values.size() * sizeof(values[0])); };
-  fill(tensors.codes);
-  fill(tensors.s_k);
-  fill(tensors.s_v);
-  fill(tensors.u);
-  fill(tensors.q);
-  return tensors;
-}
-
 }  // namespace
 
 lq_checkpoint mirrored(Mirrors& mirrors, const judge::CheckpointTensors& tensors) {
@@ -104,6 +82,8 @@ lq_tensor Mirrors::add(lq_tensor host) {
   return twin;
 }
 
+lq_tensor Mirrors::add(std::vector<int32_t>& host) { return add(tensor(host.data(), LQ_INT32, {std::ssize(host)})); }
+
 void Mirrors::upload() const {
   for (const Pair& pair : pairs_) copy_in(device_, pair.twin.get(), pair.host, pair.bytes);
 }
@@ -115,7 +95,7 @@ void Mirrors::download() const {
 FlushCall::FlushCall(const Context& context, const judge::FlushInputs& valid)
     : mirrors_(context.info().device),
       inputs(valid),
-      output(unwritten(valid.geometry, valid.batch)),
+      output(unwritten<judge::CheckpointTensors>(valid.geometry, valid.batch)),
       geometry(judge::public_geometry(valid.geometry)),
       checkpoint(mirrored(mirrors_, inputs.checkpoint)),
       window(mirrored(mirrors_, inputs.window)),
@@ -127,10 +107,7 @@ lq_status FlushCall::enqueue(const Context& context, void* stream) const {
 }
 
 lq_status FlushCall::run(const Context& context) {
-  mirrors_.upload();
-  const lq_status status = enqueue(context);
-  mirrors_.download();
-  return status;
+  return mirrors_.with_copies([&] { return enqueue(context); });
 }
 
 judge::CheckpointTensors flush_or_die(const Context& context, const judge::FlushInputs& inputs) {
@@ -143,21 +120,19 @@ InplaceArguments::InplaceArguments(lq_device device, std::vector<int32_t> index_
                                    const judge::FlushInputs& inputs)
     : index_values_(std::move(index_values)),
       basis_values_(inputs.q0),
-      index_mirror_(device),
-      basis_mirror_(device),
-      indices(index_mirror_.add(tensor(index_values_.data(), LQ_INT32, {static_cast<int64_t>(index_values_.size())}))),
-      q0(basis_mirror_.add(
-          tensor(basis_values_.data(), LQ_FLOAT32, {inputs.geometry.value_dim, inputs.geometry.rank}))) {}
+      mirrors_(device),
+      indices(mirrors_.add(index_values_)),
+      q0(mirrors_.add(tensor(basis_values_.data(), LQ_FLOAT32, {inputs.geometry.value_dim, inputs.geometry.rank}))) {}
 
 void InplaceArguments::set_indices(const std::vector<int32_t>& values) {
   std::copy(values.begin(), values.end(), index_values_.begin());
   indices.shape[0] = static_cast<int64_t>(values.size());
-  index_mirror_.upload();
+  mirrors_.upload();
 }
 
 void InplaceArguments::set_start_basis(const std::vector<float>& values) {
   std::copy(values.begin(), values.end(), basis_values_.begin());
-  basis_mirror_.upload();
+  mirrors_.upload();
 }
 
 MirroredPool::MirroredPool(const Context& context, const lq_pool_options& options)
@@ -214,7 +189,7 @@ void MirroredPool::flush(const std::vector<int32_t>& indices, const judge::Flush
 void MirroredPool::check_indices(const std::vector<int32_t>& indices) const {
   std::vector<int32_t> values = indices;
   Mirrors mirror(device_.raw.device);
-  pool_.check_indices(mirror.add(tensor(values.data(), LQ_INT32, {static_cast<int64_t>(values.size())})));
+  pool_.check_indices(mirror.add(values));
 }
 
 MirroredPool filled_pool(const Context& context, const judge::FlushInputs& inputs, int64_t num_slots,
@@ -228,20 +203,12 @@ MirroredPool filled_pool(const Context& context, const judge::FlushInputs& input
   return pool;
 }
 
-std::vector<unsigned char> bytes_of(const judge::CheckpointTensors& tensors) {
-  std::vector<unsigned char> bytes;
-  append(bytes, tensors.codes);
-  append(bytes, tensors.s_k);
-  append(bytes, tensors.s_v);
-  append(bytes, tensors.u);
-  append(bytes, tensors.q);
-  return bytes;
-}
-
 std::vector<unsigned char> bytes_of(const MirroredPool& pool) {
   std::vector<unsigned char> bytes;
   for (const auto member : kPoolOwners) {
-    append(bytes, (pool.host().*member).data, tensor_bytes(pool.host().*member));
+    const lq_tensor& tensor = pool.host().*member;
+    const auto* const first = static_cast<const unsigned char*>(tensor.data);
+    bytes.insert(bytes.end(), first, first + tensor_bytes(tensor));
   }
   return bytes;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -23,8 +24,19 @@ class Mirrors {
 
   // The twin of a contiguous host tensor, which must outlive this; holds what that holds now.
   lq_tensor add(lq_tensor host);
+  // That of a list [n] of indices or counts.
+  lq_tensor add(std::vector<int32_t>& host);
   void upload() const;
   void download() const;  // waits for the device
+
+  // Makes a call on the twins between the two, and returns what it does.
+  template <class Call>
+  lq_status with_copies(const Call& call) const {
+    upload();
+    const lq_status status = call();
+    download();
+    return status;
+  }
 
  private:
   struct Free {
@@ -44,6 +56,27 @@ class Mirrors {
 // The public form of tensors, in the memory of a device.
 lq_checkpoint mirrored(Mirrors& mirrors, const judge::CheckpointTensors& tensors);
 lq_window mirrored(Mirrors& mirrors, const judge::WindowTensors& tensors);
+
+// What results look like that nobody has written.
+template <class Tensors>
+Tensors unwritten(const Geometry& geometry, int64_t batch) {
+  Tensors tensors(geometry, batch);
+  judge::for_each_tensor(tensors, [](auto& values) {
+    if (!values.empty()) std::memset(values.data(), 0xFF, values.size() * sizeof(values[0]));
+  });
+  return tensors;
+}
+
+// All bytes of the tensors of a struct, in its order.
+template <class Tensors>
+std::vector<unsigned char> bytes_of(const Tensors& tensors) {
+  std::vector<unsigned char> bytes;
+  judge::for_each_tensor(tensors, [&](const auto& values) {
+    const auto* const first = reinterpret_cast<const unsigned char*>(values.data());
+    bytes.insert(bytes.end(), first, first + values.size() * sizeof(values[0]));
+  });
+  return bytes;
+}
 
 // A valid functional call, which a test may spoil.
 class FlushCall {
@@ -76,8 +109,7 @@ judge::CheckpointTensors flush_or_die(const Context& context, const judge::Flush
 class InplaceArguments {
   std::vector<int32_t> index_values_;
   std::vector<float> basis_values_;
-  Mirrors index_mirror_;
-  Mirrors basis_mirror_;
+  Mirrors mirrors_;
 
  public:
   InplaceArguments(lq_device device, std::vector<int32_t> indices, const judge::FlushInputs& inputs);
@@ -109,6 +141,13 @@ class MirroredPool {
   void upload(lq_tensor lq_pool_tensors::*member) const;
   void download(lq_tensor lq_pool_tensors::*member) const;
 
+  // Makes a call that must succeed, with all copies of pool and arguments around it.
+  template <class Call>
+  void with_copies(const Mirrors& arguments, const Call& call) const {
+    upload();
+    leapquant::check(arguments.with_copies(call));
+    download();
+  }
   // Uploads, flushes in place, and downloads.
   void flush(const std::vector<int32_t>& indices, const judge::FlushInputs& inputs) const;
   void check_indices(const std::vector<int32_t>& indices) const;
@@ -129,9 +168,6 @@ inline constexpr lq_tensor lq_pool_tensors::*kPoolOwners[] = {
 // A pool whose slots 1, 2, ... hold the items of `inputs`, all programs due, on both sides.
 MirroredPool filled_pool(const Context& context, const judge::FlushInputs& inputs, int64_t num_slots,
                          lq_layout layout = LQ_LAYOUT_COMPACT);
-
-// All bytes of checkpoints, in the order of the struct.
-std::vector<unsigned char> bytes_of(const judge::CheckpointTensors& tensors);
 
 // All bytes of the host's side: raw, window tensors, counters.
 std::vector<unsigned char> bytes_of(const MirroredPool& pool);

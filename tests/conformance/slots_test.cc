@@ -15,7 +15,7 @@ using SlotsTest = BackendTest;
 class Indices {
  public:
   Indices(lq_device device, std::vector<int32_t> values) : values_(std::move(values)), mirror_(device) {
-    tensor_ = mirror_.add(tensor(values_.data(), LQ_INT32, {std::ssize(values_)}));
+    tensor_ = mirror_.add(values_);
   }
   Indices(const Indices&) = delete;
   Indices& operator=(const Indices&) = delete;

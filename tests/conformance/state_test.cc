@@ -54,7 +54,7 @@ class StateArguments {
         narrow_values(values.size(), Bfloat16{0xFFFF}),
         offset_values(static_cast<size_t>(std::ssize(index_values_) * geometry.num_heads), 0),
         basis(inputs_of(judge::Family::kRandom, geometry, 1).q0),
-        indices(mirrors_.add(tensor(index_values_.data(), LQ_INT32, {std::ssize(index_values_)}))),
+        indices(mirrors_.add(index_values_)),
         state(mirrors_.add(tensor(values.data(), LQ_FLOAT32, {count(), geometry.num_heads, 128, 128}))),
         narrow_state(mirrors_.add(tensor(narrow_values.data(), LQ_BFLOAT16, {count(), geometry.num_heads, 128, 128}))),
         offset(mirrors_.add(tensor(offset_values.data(), LQ_INT32, {count(), geometry.num_heads}))),

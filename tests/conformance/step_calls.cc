@@ -10,14 +10,6 @@
 namespace leapquant::conformance {
 namespace {
 
-judge::StepTensors unwritten(const Geometry& geometry, int64_t batch) {
-  judge::StepTensors tensors(geometry, batch);
-  tensors.for_each([](auto& values) {
-    if (!values.empty()) std::memset(values.data(), 0xFF, values.size() * sizeof(values[0]));
-  });
-  return tensors;
-}
-
 lq_step_result mirrored_result(Mirrors& mirrors, lq_step_result result) {
   for (const auto member : judge::kResultMembers) {
     if ((result.*member).dtype != LQ_DTYPE_NONE) result.*member = mirrors.add(result.*member);
@@ -76,7 +68,7 @@ judge::StepInputs gather(const judge::StepInputs& inputs, const std::vector<int6
 StepCall::StepCall(const Context& context, const judge::StepInputs& valid)
     : mirrors_(context.info().device),
       inputs(valid),
-      output(unwritten(valid.geometry, valid.batch)),
+      output(unwritten<judge::StepTensors>(valid.geometry, valid.batch)),
       geometry(judge::public_geometry(valid.geometry)),
       checkpoint(mirrored(mirrors_, inputs.checkpoint)),
       window(mirrored(mirrors_, inputs.window)),
@@ -90,10 +82,7 @@ lq_status StepCall::enqueue(const Context& context, void* stream) const {
 }
 
 lq_status StepCall::run(const Context& context) {
-  mirrors_.upload();
-  const lq_status status = enqueue(context);
-  mirrors_.download();
-  return status;
+  return mirrors_.with_copies([&] { return enqueue(context); });
 }
 
 judge::StepTensors step_or_die(const Context& context, const judge::StepInputs& inputs) {
@@ -109,16 +98,6 @@ void expect_within_bound(const Context& context, const judge::StepInputs& inputs
   EXPECT_EQ(judged.programs, inputs.programs());
   EXPECT_EQ(judged.over, 0) << "program " << judged.worst_program << ", " << judged.elements_over << " elements";
   EXPECT_TRUE(judged.finite);
-}
-
-std::vector<unsigned char> bytes_of(const judge::StepTensors& tensors) {
-  std::vector<unsigned char> bytes;
-  judge::StepTensors copy = tensors;
-  copy.for_each([&](const auto& values) {
-    const auto* const first = reinterpret_cast<const unsigned char*>(values.data());
-    bytes.insert(bytes.end(), first, first + values.size() * sizeof(values[0]));
-  });
-  return bytes;
 }
 
 std::vector<Bfloat16> packed_rows(const judge::StepInputs& inputs) {
@@ -138,7 +117,7 @@ StepArguments::StepArguments(lq_device device, std::vector<int32_t> index_values
       mixed_(packed_rows(inputs)),
       mirrors_(device),
       output(static_cast<size_t>(inputs.programs() * inputs.geometry.value_dim), Bfloat16{0xFFFF}),
-      indices(mirrors_.add(tensor(index_values_.data(), LQ_INT32, {std::ssize(index_values_)}))),
+      indices(mirrors_.add(index_values_)),
       params(judge::public_params(inputs.gate)),
       o(mirrors_.add(
           tensor(output.data(), LQ_BFLOAT16, {inputs.batch, inputs.geometry.num_heads, inputs.geometry.value_dim}))) {
@@ -159,21 +138,12 @@ void StepArguments::set_indices(const std::vector<int32_t>& values) {
   mirrors_.upload();
 }
 
-template <class Call>
-void StepArguments::with_copies(const MirroredPool& pool, const Call& call) {
-  pool.upload();
-  mirrors_.upload();
-  check(call());
-  mirrors_.download();
-  pool.download();
-}
-
 void StepArguments::step(const MirroredPool& pool) {
-  with_copies(pool, [&] { return enqueue(pool.pool()); });
+  pool.with_copies(mirrors_, [&] { return enqueue(pool.pool()); });
 }
 
 void StepArguments::step_flush(const MirroredPool& pool, const lq_tensor& q0) {
-  with_copies(pool, [&] { return enqueue_flush(pool.pool(), q0); });
+  pool.with_copies(mirrors_, [&] { return enqueue_flush(pool.pool(), q0); });
 }
 
 void fill_slot(const MirroredPool& pool, int64_t slot, const judge::StepInputs& inputs, int64_t item) {

@@ -48,8 +48,6 @@ class StepCall {
 
 judge::StepTensors step_or_die(const Context& context, const judge::StepInputs& inputs);
 
-std::vector<unsigned char> bytes_of(const judge::StepTensors& tensors);
-
 // A token's tensors in the memory of a device.
 lq_token mirrored_token(Mirrors& mirrors, lq_token token);
 
@@ -60,9 +58,6 @@ std::vector<Bfloat16> packed_rows(const judge::StepInputs& inputs);
 
 // Arguments of an in-place step: position i takes token i of `inputs`, whose batch is the number of indices.
 class StepArguments {
-  template <class Call>
-  void with_copies(const MirroredPool& pool, const Call& call);
-
   judge::StepInputs tokens_;
   std::vector<int32_t> index_values_;
   std::vector<Bfloat16> mixed_;

@@ -427,25 +427,5 @@ TEST_P(StepPoolTest, RandomSequencesAgreeWithTheFunctionalForms) {
 
 LQ_FOR_ALL_BACKENDS(StepPoolTest);
 
-// A backend without a step says so by its name, and touches nothing.
-using StepSupportTest = BackendTest;
-
-TEST_P(StepSupportTest, ABackendStepsOrRefusesByName) {
-  const Context backend = context();
-  StepCall call(backend, step_inputs_of(judge::StepFamily::kRandom, geometry_of(2), 1));
-  const auto before = bytes_of(call.output);
-  const lq_status status = call.run(backend);
-  if (status == LQ_OK) {
-    EXPECT_NE(bytes_of(call.output), before);
-    return;
-  }
-  EXPECT_FALSE(GetParam().on_host());
-  EXPECT_EQ(status, LQ_UNSUPPORTED);
-  EXPECT_NE(std::string(lq_last_error()).find("'" + GetParam().name + "'"), std::string::npos) << lq_last_error();
-  EXPECT_EQ(bytes_of(call.output), before);
-}
-
-LQ_FOR_ALL_BACKENDS(StepSupportTest);
-
 }  // namespace
 }  // namespace leapquant::conformance

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filling a pool's slots, and reading them back."""
 
+import numpy as np
 from families import WINDOWS
 
 OWN_BYTES = {
@@ -22,6 +23,18 @@ def fill(pool, slots, inputs):
     for name in WINDOWS[gate_of(pool)]:
         getattr(pool, name)[slots] = inputs[name][..., None] if name == "p" else inputs[name]
     pool.hcnt[slots] = inputs.get("h", WINDOW)
+
+
+def filled(gate, library, inputs, **options):
+    """A pool whose slots from 1 on hold the programs of `inputs`."""
+    batch, heads = inputs["w"].shape[:2]
+    pool = gate.pool(library, batch + 1, num_heads=heads, **options)
+    fill(pool, slice(1, None), inputs)
+    return pool
+
+
+def indices(library, *values):
+    return library.from_numpy(np.array(values, np.int32))
 
 
 def checkpoint(pool, slots):

@@ -8,7 +8,7 @@ from families import WINDOW, partly_filled
 from gates import KDA
 from leapquant import kda
 from leapquant._arrays import torch
-from slots import fill, own_bits
+from slots import filled, indices, own_bits
 
 SLOTS, HEADS, DIM, TOKENS = 5, 9, 128, 3
 ROWS = ("mixed", "a", "b")
@@ -52,12 +52,10 @@ class Case:
         return self.library.cast(self.library.normal(*shape), "bfloat16")
 
     def indices(self, *values):
-        return self.library.from_numpy(np.array(values, np.int32))
+        return indices(self.library, *values)
 
     def filled(self):
-        pool = self.gate.pool(self.library, SLOTS, num_heads=HEADS)
-        fill(pool, slice(1, None), self.inputs)
-        return pool
+        return filled(self.gate, self.library, self.inputs)
 
     def arguments(self, **others):
         return {"idx": self.idx, **self.rows, **self.weights, "o": self.o, "scratch": self.scratch, **others}

@@ -10,13 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from leapquant._arrays import torch
 from libraries import NumpyLibrary
-from slots import bits, checkpoint, fill, is_reset, own_bits, take, window
+from slots import bits, checkpoint, fill, indices, is_reset, own_bits, take, window
 
 LAYOUTS = ("padded", "compact")
-
-
-def indices(library, *values):
-    return library.from_numpy(np.array(values, np.int32))
 
 
 def filled(gate, library, num_slots=4, heads=3, rank=4, **options):

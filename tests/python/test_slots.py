@@ -1,26 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is done to whole slots."""
 
-import numpy as np
 import pytest
 from families import WINDOW, partly_filled
-from slots import OWN_BYTES, bits, checkpoint, fill, is_reset, own_bits
+from slots import OWN_BYTES, bits, checkpoint, filled, indices, is_reset, own_bits
 
 SLOTS, HEADS = 5, 9
 
 
 def draw(gate, library):
     return partly_filled(library, gate.draw(library, SLOTS - 1, HEADS, 4))
-
-
-def indices(library, *values):
-    return library.from_numpy(np.array(values, np.int32))
-
-
-def filled(gate, library, inputs, **options):
-    pool = gate.pool(library, SLOTS, num_heads=HEADS, **options)
-    fill(pool, slice(1, None), inputs)
-    return pool
 
 
 def test_flush_now_takes_any_fill(gate, library):

@@ -8,23 +8,13 @@ from conftest import make_library, need_torch
 from families import WINDOW, partly_filled
 from gates import KDA
 from leapquant._arrays import torch
-from slots import OWN_BYTES, bits, checkpoint, fill, is_reset, own_bits, window
+from slots import OWN_BYTES, bits, checkpoint, filled, indices, is_reset, own_bits, window
 
 SLOTS, HEADS, DIM = 5, 9, 128
 
 
 def draw(gate, library):
     return partly_filled(library, gate.draw(library, SLOTS - 1, HEADS, 4))
-
-
-def indices(library, *values):
-    return library.from_numpy(np.array(values, np.int32))
-
-
-def filled(gate, library, inputs, **options):
-    pool = gate.pool(library, SLOTS, num_heads=HEADS, **options)
-    fill(pool, slice(1, None), inputs)
-    return pool
 
 
 def states(library, dtype="float32"):

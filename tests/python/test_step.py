@@ -8,7 +8,7 @@ from conftest import make_library
 from families import WINDOW, WINDOWS
 from gates import GATES
 from leapquant._arrays import torch
-from slots import bits, checkpoint, fill, own_bits, window
+from slots import bits, checkpoint, fill, indices, own_bits, window
 
 SLOTS, HEADS = 5, 9
 TOKEN = ("a", "b", "A_log", "dt_bias")
@@ -20,10 +20,6 @@ REPLACED = {"w_new": "w", "pcum_new": "pcum", "p_new": "p"}
 
 def draw(gate, library):
     return gate.draw_step(library, SLOTS - 1, HEADS, 4)
-
-
-def indices(library, *values):
-    return library.from_numpy(np.array(values, np.int32))
 
 
 def filled(gate, library, inputs, **options):

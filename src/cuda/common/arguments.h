@@ -4,9 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
-#include <string>
 
+#include "core/geometry.h"
 #include "core/program_view.h"
 #include "core/status.h"
 #include "cuda/common/program.h"
@@ -29,23 +28,25 @@ struct ProgramCounts {
   int64_t heads;
 };
 
-// Every program of a tensor must begin at a multiple of 16 bytes, and so must further rows, `row` bytes apart.
-inline Status check_alignment(const char* name, const ProgramBytes& tensor, const ProgramCounts& counts,
-                              int64_t row = 0) {
-  int64_t misaligned = static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.base) % kAlignment);
-  if (counts.items > 1) misaligned |= tensor.item_stride % kAlignment;
-  if (counts.heads > 1) misaligned |= tensor.head_stride % kAlignment;
-  misaligned |= row % kAlignment;
-  if (misaligned == 0) return {};
-  return unsupported(std::string("backend 'cuda' needs every program of tensor '") + name +
-                     "' at a multiple of 16 bytes; copy it to aligned memory");
-}
+// Every program of a tensor must begin at a multiple of 16 bytes.
+Status check_alignment(const char* name, const ProgramBytes& tensor, const ProgramCounts& counts);
+
+// The same for all tensors of checkpoints, whose wire names `prefix` precedes, and the rows of their factors; and for
+// those of windows, but for GDN's decay, a number a program.
+Status check_checkpoint(const char* prefix, const CheckpointView& checkpoint, const ProgramCounts& counts,
+                        int32_t rank);
+Status check_window(const WindowView& window, const ProgramCounts& counts);
 
 // The kernels count programs in 32 bits.
-inline Status check_programs(const char* verb, int64_t programs) {
-  if (programs <= std::numeric_limits<int32_t>::max()) return {};
-  return unsupported(std::string("backend 'cuda' ") + verb + " at most 2147483647 programs a call, got " +
-                     std::to_string(programs));
+Status check_programs(const char* verb, int64_t programs);
+
+inline Decay decay_of(const Geometry& geometry) {
+  return geometry.gate == Gate::kGdn ? Decay::kByHead : Decay::kByChannel;
 }
+
+// Writes kCodes to kValueFactor, and the rest of the state's tensors.
+void set_checkpoint(const CheckpointView& checkpoint, ProgramBytes* tensor);
+void set_window(const WindowView& window, Decay decay, ProgramBytes* tensor);
+FactorRows factor_rows(const CheckpointView& checkpoint);
 
 }  // namespace leapquant::cuda

@@ -10,6 +10,7 @@ namespace leapquant::cuda {
 
 inline constexpr int kDim = 128;  // V and K
 inline constexpr int kEntries = 16;
+inline constexpr int kMostFactors = 8;
 
 // What decays the state between tokens. KDA: gates and one decay for every key channel, the latter as a logarithm. GDN:
 // one decay for the whole head, which window weights have taken already.
@@ -20,6 +21,21 @@ struct ProgramBytes {
   char* base;
   int64_t item_stride;
   int64_t head_stride;
+};
+
+// The tensors of checkpoints and windows. Each operation numbers its own behind them.
+enum Tensor {
+  kCodes,
+  kKeyScale,
+  kValueScale,
+  kKeyFactor,
+  kValueFactor,
+  kWindowKey,
+  kWindowUpdate,
+  kWindowWeight,
+  kWindowGate,       // none with a decay by head
+  kCheckpointDecay,  // its logarithm with a decay by channel
+  kStateTensors
 };
 
 // Bytes between the rows of a program's factors.

@@ -7,6 +7,7 @@
 
 #include "cuda/common/program.h"
 #include "cuda/step/config.h"
+#include "plan/error_word.h"
 
 namespace leapquant::cuda::draft {
 
@@ -72,8 +73,8 @@ struct CommitArguments {
   const int32_t* slot_index;  // [batch]
   const int32_t* accepted;    // [batch]
   int64_t num_slots;
-  int32_t* first_error_position;  // of ErrorWord
-  uint32_t programs;              // batch x heads
+  ErrorWord* errors;
+  uint32_t programs;  // batch x heads
   uint32_t heads;
   int32_t tokens;
   Decay decay;

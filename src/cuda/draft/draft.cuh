@@ -49,15 +49,15 @@ __device__ __forceinline__ bool find_program(const DraftArguments& arguments, st
   program.position = blockIdx.x / arguments.step.heads;
   program.head = blockIdx.x - program.position * arguments.step.heads;
   program.item = __ldg(arguments.step.slot_index + program.position);
-  const auto refuse = [&](bool reported, step::Trouble trouble) {
+  const auto refuse = [&](bool reported, ErrorKind trouble) {
     write_nothing(arguments, program, record);
-    if (reported && threadIdx.x == 0) step::record(arguments.step, trouble, program);
+    if (reported && threadIdx.x == 0) record_error(arguments.step.errors, trouble, program.position);
     return false;
   };
-  if (!names_slot(program.item, arguments.step.num_slots)) return refuse(program.item > 0, step::Trouble::kIndex);
+  if (!names_slot(program.item, arguments.step.num_slots)) return refuse(program.item > 0, ErrorKind::kIndex);
   enter_token(arguments, smem, program, 0);
   const step::Occupied occupied(*step::tensor_of<const int32_t>(smem, step::kFillCount),
-                                step::tensor_of<const float>(smem, step::kWindowWeight));
+                                step::tensor_of<const float>(smem, kWindowWeight));
   entries = occupied.entries;
   return occupied.ok || refuse(true, occupied.trouble);
 }
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(step::kThreads, kBlocksPerMultiprocessor)
   uint32_t occupied;
   if (!find_program(arguments, smem, record, program, occupied)) return;
   step::Codes codes;
-  codes.load(step::tensor_of<char>(smem, step::kCodes), place);
+  codes.load(step::tensor_of<char>(smem, kCodes), place);
   const uint32_t gate_channel = step::gate_channel_of<kDecay>(place.thread);
   step::Scales scales(smem, place, gate_channel);
   copy_factors(arguments.step, smem, place);

@@ -36,19 +36,9 @@ inline constexpr int kSmallestListGrid = kScanUnits * kLargestUnit / kListLength
 // 0x64 four times: see codes_to_halves().
 inline constexpr uint32_t kCodeExponents = 0x64646464u;
 
-// The tensors of a flush. In place, targets are their sources.
-enum Tensor {
-  kCodes,
-  kKeyScale,
-  kValueScale,
-  kKeyFactor,
-  kValueFactor,
-  kWindowKey,
-  kWindowUpdate,
-  kWindowWeight,
-  kWindowGate,       // none with a decay by head
-  kCheckpointDecay,  // its logarithm with a decay by channel
-  kTargetCodes,
+// Further tensors of a flush. In place, targets are their sources.
+enum FlushTensor {
+  kTargetCodes = kStateTensors,
   kTargetKeyScale,
   kTargetValueScale,
   kTargetKeyFactor,

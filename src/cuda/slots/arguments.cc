@@ -51,7 +51,7 @@ Result<SlotArguments> arguments_of(const SlotPlan& plan) {
                           .num_slots = plan.pool.num_slots,
                           .programs = static_cast<uint32_t>(programs),
                           .heads = static_cast<uint32_t>(plan.geometry.num_heads),
-                          .index_error = plan.pool.errors->first_position + static_cast<int>(ErrorKind::kIndex)};
+                          .errors = plan.pool.errors};
   LQ_RETURN_IF_ERROR(check_parts(arguments.parts, {plan.pool.num_slots, plan.geometry.num_heads}));
   return arguments;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cuda/common/program.h"
+#include "plan/error_word.h"
 
 namespace leapquant::cuda::slots {
 
@@ -33,7 +34,7 @@ struct SlotArguments {
   int64_t num_slots;
   uint32_t programs;  // count x heads
   uint32_t heads;
-  int32_t* index_error;  // first position of an index beyond the pool
+  ErrorWord* errors;
 };
 
 // What a flush of any fill makes of counters, around a flush of those that are due.

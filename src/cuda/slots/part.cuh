@@ -22,9 +22,9 @@ __device__ __forceinline__ void for_each_word(int first, int end, Use use) {
 }
 
 // What a new pool holds there.
-__device__ __forceinline__ void reset_part(const Part& part, int32_t slot, uint32_t head) {
+__device__ __forceinline__ void reset_part(const Part& part, const SlotProgram& program) {
   const uint4 fresh = make_uint4(part.fresh, part.fresh, part.fresh, part.fresh);
-  char* const target = tensor_at(part.tensor, slot, head);
+  char* const target = program.in<char>(part.tensor);
   for_each_word<uint4>(0, part.bytes, [&](int offset) { word<uint4>(target, offset) = fresh; });
   for_each_word<uint32_t>(part.bytes / 16 * 16, part.bytes,
                           [&](int offset) { word<uint32_t>(target, offset) = part.fresh; });

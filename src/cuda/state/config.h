@@ -7,31 +7,15 @@
 
 #include "cuda/common/program.h"
 #include "cuda/slots/config.h"
+#include "plan/error_word.h"
 
 namespace leapquant::cuda::state {
 
 inline constexpr int kImportThreads = kDim;      // a thread owns a row of the state, and a column
 inline constexpr int kExportThreads = 2 * kDim;  // a thread owns half of a column, or of a row
-inline constexpr int kMostFactors = 8;
 
-// The numbers of ErrorWord's kinds.
-enum class Trouble : int32_t { kIndex = 0, kNonFinite = 1, kCounter = 3 };
-
-// The tensors of a pool: items are slots.
-enum Tensor {
-  kCodes,
-  kKeyScale,
-  kValueScale,
-  kKeyFactor,
-  kValueFactor,
-  kWindowKey,
-  kWindowUpdate,
-  kWindowWeight,
-  kWindowGate,  // none with a decay by head
-  kDecay,       // of the head, or the logarithms by key channel
-  kFillCount,
-  kTensorCount
-};
+// Further tensors of a pool. Items of all of them are slots.
+enum StateTensor { kFillCount = kStateTensors, kTensorCount };
 
 // Dense states: items are batch positions. A program's elements lie without gaps.
 struct States {
@@ -46,11 +30,11 @@ struct StateArguments {
   States states;
   const int32_t* slot_index;  // [batch]
   int64_t num_slots;
-  int32_t* first_error_position;  // of ErrorWord
-  uint32_t programs;              // batch x heads
+  ErrorWord* errors;
+  uint32_t programs;  // batch x heads
   uint32_t heads;
   uint32_t rank;
-  bool decay_by_head;
+  Decay decay;
 };
 
 struct ImportArguments {

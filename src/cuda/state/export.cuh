@@ -90,7 +90,7 @@ __device__ __forceinline__ void load_key(const Source& source, const uint16_t* g
 }
 
 // Threads of the first half make the key channels, the others the value channels.
-__device__ __forceinline__ void load_channels(const StateArguments& arguments, const Program& program,
+__device__ __forceinline__ void load_channels(const StateArguments& arguments, const SlotProgram& program,
                                               ExportStorage& smem) {
   const uint32_t channel = threadIdx.x % kDim;
   const bool keys = threadIdx.x < kDim;
@@ -101,8 +101,9 @@ __device__ __forceinline__ void load_channels(const StateArguments& arguments, c
                       factor_row / static_cast<int64_t>(sizeof(uint16_t)), weight};
   const float scale = tensor_of<const float>(arguments, keys ? kKeyScale : kValueScale, program)[channel];
   if (!keys) return load_value(source, arguments.rank, scale, smem.value[channel]);
-  const auto* const decay = tensor_of<const float>(arguments, kDecay, program);
-  if (arguments.decay_by_head) return load_key(source, nullptr, arguments.rank, scale, *decay, smem.key[channel]);
+  const auto* const decay = tensor_of<const float>(arguments, kCheckpointDecay, program);
+  if (arguments.decay == Decay::kByHead)
+    return load_key(source, nullptr, arguments.rank, scale, *decay, smem.key[channel]);
   load_key(source, tensor_of<const uint16_t>(arguments, kWindowGate, program) + channel, arguments.rank, scale,
            expf(decay[channel]), smem.key[channel]);
 }
@@ -126,18 +127,18 @@ __device__ __forceinline__ void store_column(const ExportStorage& smem, float* s
 }
 
 // Whether there is a state to give: a slot whose counter is one.
-__device__ __forceinline__ bool has_state(const StateArguments& arguments, const Program& program) {
-  if (!has_slot(arguments, program)) return false;
+__device__ __forceinline__ bool has_state(const StateArguments& arguments, const SlotProgram& program) {
+  if (!has_slot(program, arguments.num_slots, arguments.errors)) return false;
   const int32_t count = *tensor_of<const int32_t>(arguments, kFillCount, program);
   if (count >= 0 && count <= kEntries) return true;
-  record(arguments, Trouble::kCounter, program);
+  record(arguments, ErrorKind::kCounter, program);
   return false;
 }
 
 template <bool kByKey>
 __global__ void __launch_bounds__(kExportThreads) export_kernel(const __grid_constant__ StateArguments arguments) {
   __shared__ ExportStorage smem;
-  const Program program(arguments);
+  const SlotProgram program = program_of(arguments);
   auto* const state = state_of<float>(arguments, program);
   if (!has_state(arguments, program)) {
     for (int n = static_cast<int>(threadIdx.x); n < kDim * kDim; n += kExportThreads) state[n] = 0.0f;

@@ -66,7 +66,7 @@ __device__ __forceinline__ void load_elements(const Element* state, bool by_key,
 }
 
 template <int kColumns>
-__device__ __forceinline__ void load_state(const StateArguments& arguments, const Program& program,
+__device__ __forceinline__ void load_state(const StateArguments& arguments, const SlotProgram& program,
                                            ImportStorage<kColumns>& smem) {
   const bool by_key = arguments.states.by_key;
   if (arguments.states.narrow) {
@@ -97,33 +97,17 @@ __device__ __forceinline__ void load_start(const ImportArguments& arguments, Imp
   store_row<kColumns>(row, smem.value_thin[channel]);
 }
 
-// The thread's row of S^T x.
-template <int kColumns>
-__device__ __forceinline__ void multiply_transposed(const ImportStorage<kColumns>& smem,
-                                                    const float (&x)[kDim][kColumns], ThinRow<kColumns>& row) {
-#pragma unroll
-  for (int r = 0; r < kColumns; ++r) row[r] = 0.0f;
-#pragma unroll 8
-  for (int v = 0; v < kDim; ++v) {
-    ThinRow<kColumns> factor;
-    load_row<kColumns>(x[v], factor);
-    const float element = smem.state[v][threadIdx.x];
-#pragma unroll
-    for (int r = 0; r < kColumns; ++r) row[r] = fmaf(element, factor[r], row[r]);
-  }
-}
-
-// The thread's row of S x.
-template <int kColumns>
+// The thread's row of S x, or of S^T x.
+template <bool kTransposed, int kColumns>
 __device__ __forceinline__ void multiply(const ImportStorage<kColumns>& smem, const float (&x)[kDim][kColumns],
                                          ThinRow<kColumns>& row) {
 #pragma unroll
   for (int r = 0; r < kColumns; ++r) row[r] = 0.0f;
 #pragma unroll 8
-  for (int k = 0; k < kDim; ++k) {
+  for (int n = 0; n < kDim; ++n) {
     ThinRow<kColumns> factor;
-    load_row<kColumns>(x[k], factor);
-    const float element = smem.state[threadIdx.x][k];
+    load_row<kColumns>(x[n], factor);
+    const float element = kTransposed ? smem.state[n][threadIdx.x] : smem.state[threadIdx.x][n];
 #pragma unroll
     for (int r = 0; r < kColumns; ++r) row[r] = fmaf(element, factor[r], row[r]);
   }
@@ -142,12 +126,12 @@ __device__ __forceinline__ void orthonormalize(const ThinRow<kColumns>& row, uin
 // Step 2: Q in smem.value_thin, and the thread's row of U.
 template <int kColumns>
 __device__ __forceinline__ void find_factors(ImportStorage<kColumns>& smem, uint32_t rank, ThinRow<kColumns>& key_row) {
-  multiply_transposed(smem, smem.value_thin, key_row);
+  multiply<true>(smem, smem.value_thin, key_row);
   orthonormalize<kColumns>(key_row, rank, smem.key_thin);
   ThinRow<kColumns> value_row;
-  multiply(smem, smem.key_thin, value_row);
+  multiply<false>(smem, smem.key_thin, value_row);
   orthonormalize<kColumns>(value_row, rank, smem.value_thin);
-  multiply_transposed(smem, smem.value_thin, key_row);
+  multiply<true>(smem, smem.value_thin, key_row);
 }
 
 // Stores the thread's row of factors, and leaves it as it has been rounded.
@@ -207,22 +191,22 @@ __device__ __forceinline__ void store_codes(const ImportStorage<kColumns>& smem,
 }
 
 // The counter to begin with, in [0, L); anything else is reported.
-__device__ __forceinline__ bool find_first_entry(const ImportArguments& arguments, const Program& program,
+__device__ __forceinline__ bool find_first_entry(const ImportArguments& arguments, const SlotProgram& program,
                                                  int32_t& first_entry) {
   first_entry = 0;
   if (arguments.first_entry.base == nullptr) return true;
   first_entry = *reinterpret_cast<const int32_t*>(tensor_at(arguments.first_entry, program.position, program.head));
   if (first_entry >= 0 && first_entry < kEntries) return true;
-  record(arguments.state, Trouble::kCounter, program);
+  record(arguments.state, ErrorKind::kCounter, program);
   return false;
 }
 
 // The window of a new slot, and the counter.
-__device__ __forceinline__ void store_window(const ImportArguments& arguments, const Program& program,
+__device__ __forceinline__ void store_window(const ImportArguments& arguments, const SlotProgram& program,
                                              int32_t first_entry) {
 #pragma unroll
   for (int i = slots::kRegion + 1; i < slots::kPartCount; ++i) {
-    slots::reset_part(arguments.parts.of[i], program.slot, program.head);
+    slots::reset_part(arguments.parts.of[i], program);
   }
   if (threadIdx.x == 0) *tensor_of<int32_t>(arguments.state, kFillCount, program) = first_entry;
 }
@@ -231,9 +215,9 @@ template <int kColumns>
 __global__ void __launch_bounds__(kImportThreads) import_kernel(const __grid_constant__ ImportArguments arguments) {
   auto& smem = *reinterpret_cast<ImportStorage<kColumns>*>(import_bytes);
   const StateArguments& state = arguments.state;
-  const Program program(state);
+  const SlotProgram program = program_of(state);
   int32_t first_entry;
-  if (!has_slot(state, program) || !find_first_entry(arguments, program, first_entry)) return;
+  if (!has_slot(program, state.num_slots, state.errors) || !find_first_entry(arguments, program, first_entry)) return;
   load_state(state, program, smem);
   load_start(arguments, smem);
   __syncthreads();
@@ -250,7 +234,7 @@ __global__ void __launch_bounds__(kImportThreads) import_kernel(const __grid_con
   __syncthreads();
   // Step 3
   const bool finite = subtract_factors(smem, key_row, tensor_of<float>(state, kKeyScale, program));
-  if (__syncthreads_or(!finite)) record(state, Trouble::kNonFinite, program);
+  if (__syncthreads_or(!finite)) record(state, ErrorKind::kNonFinite, program);
   store_codes(smem, tensor_of<float>(state, kValueScale, program), tensor_of<char>(state, kCodes, program));
   store_window(arguments, program, first_entry);
 }

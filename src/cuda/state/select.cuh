@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which program a block imports or exports.
+// Which program a block imports or exports, and where it is.
 #pragma once
 
 #include "cuda/common/slot.cuh"
@@ -8,41 +8,25 @@
 
 namespace leapquant::cuda::state {
 
-// The block's program: its place in the batch, its slot and its head.
-struct Program {
-  uint32_t position;
-  uint32_t head;
-  int32_t slot;
-
-  __device__ __forceinline__ explicit Program(const StateArguments& arguments)
-      : position(blockIdx.x / arguments.heads),
-        head(blockIdx.x - position * arguments.heads),
-        slot(arguments.slot_index[position]) {}
-};
-
-// What was met at a batch position. The smallest position stands.
-__device__ __forceinline__ void record(const StateArguments& arguments, Trouble trouble, const Program& program) {
-  if (threadIdx.x != 0) return;
-  atomicMin(arguments.first_error_position + static_cast<int>(trouble), static_cast<int>(program.position));
-}
-
-// Whether the program's slot is one of the pool. An index beyond is recorded.
-__device__ __forceinline__ bool has_slot(const StateArguments& arguments, const Program& program) {
-  if (names_slot(program.slot, arguments.num_slots)) return true;
-  if (program.slot > 0) record(arguments, Trouble::kIndex, program);
-  return false;
+__device__ __forceinline__ SlotProgram program_of(const StateArguments& arguments) {
+  return {blockIdx.x, arguments.heads, arguments.slot_index};
 }
 
 // One of the program's tensors in the pool.
 template <class T>
-__device__ __forceinline__ T* tensor_of(const StateArguments& arguments, Tensor tensor, const Program& program) {
-  return reinterpret_cast<T*>(tensor_at(arguments.tensor[tensor], program.slot, program.head));
+__device__ __forceinline__ T* tensor_of(const StateArguments& arguments, int tensor, const SlotProgram& program) {
+  return program.in<T>(arguments.tensor[tensor]);
 }
 
 // The program's dense state.
 template <class T>
-__device__ __forceinline__ T* state_of(const StateArguments& arguments, const Program& program) {
+__device__ __forceinline__ T* state_of(const StateArguments& arguments, const SlotProgram& program) {
   return reinterpret_cast<T*>(tensor_at(arguments.states.tensor, program.position, program.head));
+}
+
+// What was met at the block's batch position.
+__device__ __forceinline__ void record(const StateArguments& arguments, ErrorKind kind, const SlotProgram& program) {
+  if (threadIdx.x == 0) record_error(arguments.errors, kind, program.position);
 }
 
 }  // namespace leapquant::cuda::state

@@ -9,28 +9,6 @@ namespace {
 static_assert(static_cast<int>(GateKind::kSoftplus) == static_cast<int>(GateFunction::kSoftplus));
 static_assert(static_cast<int>(GateKind::kBounded) == static_cast<int>(GateFunction::kBounded));
 static_assert(static_cast<int>(GateKind::kGiven) == static_cast<int>(GateFunction::kGiven));
-static_assert(static_cast<int>(Trouble::kIndex) == static_cast<int>(ErrorKind::kIndex));
-static_assert(static_cast<int>(Trouble::kNonFinite) == static_cast<int>(ErrorKind::kNonFinite));
-static_assert(static_cast<int>(Trouble::kUnflushed) == static_cast<int>(ErrorKind::kUnflushed));
-static_assert(static_cast<int>(Trouble::kCounter) == static_cast<int>(ErrorKind::kCounter));
-
-bool by_head(const StepPlan& plan) { return plan.geometry.gate == Gate::kGdn; }
-
-void set_state(const StepPlan& plan, StepArguments& arguments) {
-  ProgramBytes* const tensor = arguments.tensor;
-  tensor[kCodes] = in_bytes(plan.checkpoint.codes);
-  tensor[kKeyScale] = in_bytes(plan.checkpoint.key_scale);
-  tensor[kValueScale] = in_bytes(plan.checkpoint.value_scale);
-  tensor[kKeyFactor] = in_bytes(plan.checkpoint.key_factor);
-  tensor[kValueFactor] = in_bytes(plan.checkpoint.value_factor);
-  tensor[kWindowKey] = in_bytes(plan.window.window_key);
-  tensor[kWindowUpdate] = in_bytes(plan.window.window_update);
-  tensor[kWindowWeight] = in_bytes(plan.window.window_weight);
-  tensor[kWindowGate] = in_bytes(plan.window.window_gate);
-  tensor[kCheckpointDecay] = by_head(plan) ? in_bytes(plan.window.decay) : in_bytes(plan.window.log_decay);
-  constexpr int64_t kHalfBytes = sizeof(Half);
-  arguments.factor_row = {plan.checkpoint.key_factor_row * kHalfBytes, plan.checkpoint.value_factor_row * kHalfBytes};
-}
 
 // Counters and the rows of the new entry.
 void set_targets(const StepPlan& plan, StepArguments& arguments) {
@@ -50,7 +28,8 @@ void set_targets(const StepPlan& plan, StepArguments& arguments) {
   tensor[kTargetUpdate] = in_bytes(plan.target.update);
   tensor[kTargetWeight] = in_bytes(plan.target.weight);
   tensor[kTargetGate] = in_bytes(plan.target.gate);
-  tensor[kTargetCheckpointDecay] = by_head(plan) ? in_bytes(plan.target.decay) : in_bytes(plan.target.log_decay);
+  tensor[kTargetCheckpointDecay] =
+      arguments.decay == Decay::kByHead ? in_bytes(plan.target.decay) : in_bytes(plan.target.log_decay);
 }
 
 void set_token(const TokenView& token, StepArguments& arguments) {
@@ -66,41 +45,34 @@ void set_token(const TokenView& token, StepArguments& arguments) {
 }
 
 // Token and results are read and written element by element, and may lie anywhere.
-Status check_state_alignment(const StepPlan& plan, const StepArguments& arguments) {
-  constexpr const char* kNames[] = {"codes", "s_k", "s_v", "u", "q", "kbuf", "ubuf", "w", "gbuf", "pcum"};
+Status check_state(const StepPlan& plan) {
   const ProgramCounts counts{plan.in_place ? plan.pool.num_slots : plan.batch, plan.geometry.num_heads};
-  const bool several_rows = plan.geometry.rank > 1;
-  for (int i = kCodes; i <= kCheckpointDecay; ++i) {
-    if (i == kCheckpointDecay && arguments.decay == Decay::kByHead) continue;  // a number a program
-    int64_t row = 0;
-    if (several_rows && i == kKeyFactor) row = arguments.factor_row.key;
-    if (several_rows && i == kValueFactor) row = arguments.factor_row.value;
-    LQ_RETURN_IF_ERROR(check_alignment(kNames[i], arguments.tensor[i], counts, row));
-  }
-  return {};
+  LQ_RETURN_IF_ERROR(check_checkpoint("", plan.checkpoint, counts, plan.geometry.rank));
+  return check_window(plan.window, counts);
 }
 
 }  // namespace
 
 Result<StepArguments> arguments_of(const StepPlan& plan) {
   LQ_RETURN_IF_ERROR(check_programs("steps", plan.programs()));
+  LQ_RETURN_IF_ERROR(check_state(plan));
   StepArguments arguments{.tensor = {},
-                          .factor_row = {},
+                          .factor_row = factor_rows(plan.checkpoint),
                           .slot_index = plan.in_place ? plan.pool.slot_index : nullptr,
                           .num_slots = plan.pool.num_slots,
-                          .first_error_position = plan.in_place ? plan.pool.errors->first_position : nullptr,
+                          .errors = plan.in_place ? plan.pool.errors : nullptr,
                           .programs = static_cast<uint32_t>(plan.programs()),
                           .heads = static_cast<uint32_t>(plan.geometry.num_heads),
                           .group_size = static_cast<uint32_t>(plan.token.group_size),
                           .rank = static_cast<uint32_t>(plan.geometry.rank),
-                          .decay = by_head(plan) ? Decay::kByHead : Decay::kByChannel,
+                          .decay = decay_of(plan.geometry),
                           .gate = static_cast<GateKind>(plan.gate.function),
                           .lower_bound = plan.gate.lower_bound,
                           .code_exponents = kCodeExponents};
-  set_state(plan, arguments);
+  set_checkpoint(plan.checkpoint, arguments.tensor);
+  set_window(plan.window, arguments.decay, arguments.tensor);
   set_targets(plan, arguments);
   set_token(plan.token, arguments);
-  LQ_RETURN_IF_ERROR(check_state_alignment(plan, arguments));
   return arguments;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cuda/common/program.h"
+#include "plan/error_word.h"
 
 namespace leapquant::cuda::step {
 
@@ -13,7 +14,6 @@ inline constexpr int kWarps = 4;  // of a block, which steps one program
 inline constexpr int kThreads = 32 * kWarps;
 static_assert(kThreads == kDim, "a thread owns one key channel and one value channel");
 
-inline constexpr int kMostFactors = 8;
 inline constexpr int kSides = 2;  // products of the state with kn and with qn
 
 // Blocks that share a multiprocessor, which bounds the registers of a thread. While one computes, the others' copies
@@ -23,26 +23,13 @@ constexpr int blocks_per_multiprocessor(Decay decay) { return decay == Decay::kB
 // 0x43 four times: see codes_to_bfloats().
 inline constexpr uint32_t kCodeExponents = 0x43434343u;
 
-// How a log-gate comes about: the values of GateFunction.
+// How a log-gate comes about: the values of GateFunction, whose header is C++20, which kernels are not.
 enum class GateKind : int32_t { kSoftplus = 0, kBounded = 1, kGiven = 2 };
 
-// The numbers of ErrorWord's kinds.
-enum class Trouble : int32_t { kIndex = 0, kNonFinite = 1, kUnflushed = 2, kCounter = 3 };
-
-// The tensors of a step. Items are batch positions, or slots for those before kOutput in place.
-enum Tensor {
-  kCodes,
-  kKeyScale,
-  kValueScale,
-  kKeyFactor,
-  kValueFactor,
-  kWindowKey,
-  kWindowUpdate,
-  kWindowWeight,
-  kWindowGate,       // none with a decay by head
-  kCheckpointDecay,  // its logarithm with a decay by channel
-  kFillCount,        // occupied entries; in place the counters
-  kTargetKey,        // rows of the new entry; in place those of the window
+// Further tensors of a step. Items are batch positions, or slots for those before kOutput in place.
+enum StepTensor {
+  kFillCount = kStateTensors,  // occupied entries; in place the counters
+  kTargetKey,                  // rows of the new entry; in place those of the window
   kTargetUpdate,
   kTargetWeight,
   kTargetGate,
@@ -64,8 +51,8 @@ struct StepArguments {
   FactorRows factor_row;
   const int32_t* slot_index;  // [batch]; null in the functional form: items are positions
   int64_t num_slots;
-  int32_t* first_error_position;  // of ErrorWord, in place
-  uint32_t programs;              // batch x heads
+  ErrorWord* errors;  // in place
+  uint32_t programs;  // batch x heads
   uint32_t heads;
   uint32_t group_size;  // heads that share a query and a key; 1 with a decay by channel
   uint32_t rank;

@@ -10,8 +10,8 @@
 // w_j at in place of w_j D_j multiply what the sums come to. One pass over the codes serves both sides on the tensor
 // cores (see products.cuh). Everything else is fp32, but for the gate of GDN and beta. Sums run in a fixed order.
 //
-// Per program at rank 4 with h entries. KDA: 19,456 + 576 + 768 h bytes of state and 1,026 of the token read, 1,544
-// written. GDN: 19,456 + 68 + 512 h and 772, fewer where heads share keys, read, 780 + 4 h written. Rows of the window
+// Per program at rank 4 with h entries. KDA: 19,456 + 580 + 768 h bytes of state and 1,026 of the token read, 1,544
+// written. GDN: 19,456 + 72 + 512 h and 772, fewer where heads share keys, read, 780 + 4 h written. Rows of the window
 // from h on are not read.
 #pragma once
 
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kDecay))
   write_weights(smem, thread, gate, entries, !in_place);
   if (!in_place) return;
   if (thread == 0) *tensor_of<int32_t>(smem, kFillCount) = static_cast<int32_t>(entries + 1);
-  if (!finite) record(arguments, Trouble::kNonFinite, program);
+  if (!finite) record_error(arguments.errors, ErrorKind::kNonFinite, program.position);
 }
 
 }  // namespace leapquant::cuda::step

@@ -3,14 +3,10 @@
 // Which program a block steps, how many entries its window has, and what becomes of one that must not step.
 #pragma once
 
+#include "cuda/common/slot.cuh"
 #include "cuda/step/storage.cuh"
 
 namespace leapquant::cuda::step {
-
-// What was met at a batch position. The smallest position stands.
-__device__ __forceinline__ void record(const StepArguments& arguments, Trouble trouble, const Program& program) {
-  atomicMin(arguments.first_error_position + static_cast<int>(trouble), static_cast<int>(program.position));
-}
 
 // The block's program, and where its tensors are. Nothing is left to do where the slot is none of the pool. Otherwise
 // passes a barrier.
@@ -27,13 +23,13 @@ __device__ __forceinline__ bool find_program(const StepArguments& arguments, Sha
   if (arguments.slot_index != nullptr) {
     program.item = __ldg(arguments.slot_index + program.position);
     if (program.item <= 0 || program.item >= arguments.num_slots) {
-      reinterpret_cast<uint16_t*>(at(arguments.tensor[kOutput], program.position, program.head))[thread] = 0;
-      if (program.item > 0 && thread == 0) record(arguments, Trouble::kIndex, program);
+      reinterpret_cast<uint16_t*>(tensor_at(arguments.tensor[kOutput], program.position, program.head))[thread] = 0;
+      if (program.item > 0 && thread == 0) record_error(arguments.errors, ErrorKind::kIndex, program.position);
       return false;
     }
   }
   if (thread < kTensorCount) {
-    smem.address[thread] = at(own, thread < kOutput ? int64_t{program.item} : int64_t{program.position}, head);
+    smem.address[thread] = tensor_at(own, thread < kOutput ? int64_t{program.item} : int64_t{program.position}, head);
   }
   __syncthreads();
   return true;
@@ -44,7 +40,7 @@ template <Decay kDecay>
 __device__ __forceinline__ void write_no_numbers(const SharedStorage& smem, uint32_t thread) {
   constexpr uint16_t kNaN16 = 0x7FFF;  // of both 16-bit formats
   const float no_number = __uint_as_float(0x7FFFFFFFu);
-  for (const Tensor row : {kOutput, kTargetKey, kTargetUpdate}) tensor_of<uint16_t>(smem, row)[thread] = kNaN16;
+  for (const int row : {kOutput, kTargetKey, kTargetUpdate}) tensor_of<uint16_t>(smem, row)[thread] = kNaN16;
   if (kDecay == Decay::kByChannel) tensor_of<uint16_t>(smem, kTargetGate)[thread] = kNaN16;
   if (thread < kGateChannels<kDecay>) tensor_of<float>(smem, kTargetCheckpointDecay)[thread] = no_number;
   if (thread < kEntries) tensor_of<float>(smem, kTargetWeight)[thread] = no_number;
@@ -55,12 +51,12 @@ __device__ __forceinline__ void write_no_numbers(const SharedStorage& smem, uint
 struct Occupied {
   uint32_t entries;
   bool ok = true;
-  Trouble trouble = Trouble::kCounter;
+  ErrorKind trouble = ErrorKind::kCounter;
 
   __device__ __forceinline__ Occupied(int32_t count, const float* weights) : entries(static_cast<uint32_t>(count)) {
     if (entries < kEntries) return;
     ok = entries == kEntries && weights[kEntries - 1] == 0.0f;
-    if (entries == kEntries) trouble = Trouble::kUnflushed;
+    if (entries == kEntries) trouble = ErrorKind::kUnflushed;
     entries = 0;
   }
 };
@@ -81,7 +77,7 @@ __device__ __forceinline__ bool find_entries(const StepArguments& arguments, con
   entries = occupied.entries;
   if (occupied.ok) return true;
   tensor_of<uint16_t>(smem, kOutput)[thread] = 0;
-  if (thread == 0) record(arguments, occupied.trouble, program);
+  if (thread == 0) record_error(arguments.errors, occupied.trouble, program.position);
   return false;
 }
 

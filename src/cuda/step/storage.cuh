@@ -119,10 +119,6 @@ struct Program {
   uint32_t head;
 };
 
-__device__ __forceinline__ char* at(const ProgramBytes& tensor, int64_t item, uint32_t head) {
-  return tensor.base + item * tensor.item_stride + int64_t{head} * tensor.head_stride;
-}
-
 // Channels of a token's gate, and which of them is a thread's.
 template <Decay kDecay>
 inline constexpr uint32_t kGateChannels = kDecay == Decay::kByChannel ? kDim : 1;
@@ -133,7 +129,7 @@ __device__ __forceinline__ uint32_t gate_channel_of(uint32_t thread) {
 
 // One of the program's tensors.
 template <class T>
-__device__ __forceinline__ T* tensor_of(const SharedStorage& smem, Tensor tensor) {
+__device__ __forceinline__ T* tensor_of(const SharedStorage& smem, int tensor) {
   return reinterpret_cast<T*>(smem.address[tensor]);
 }
 
