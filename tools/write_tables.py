@@ -342,6 +342,7 @@ TABLES = {
     "cuda-kda-step": step_table,
     "cuda-gdn-step": step_table,
     "tiny-lm": tiny_lm_table,
+    "tiny-lm-cuda": tiny_lm_table,
 }
 
 
