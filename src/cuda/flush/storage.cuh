@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/common/group_product.cuh"
+#include "cuda/common/thin_row.cuh"
 #include "cuda/flush/config.h"
 
 namespace leapquant::cuda {
@@ -157,22 +158,6 @@ struct Place {
     return 64 * (number / 2) + 16 * warp + 8 * (number % 2) + g;
   }
 };
-
-// One row of a thin matrix.
-template <int kColumns>
-using ThinRow = float[kColumns];
-
-template <int kColumns>
-__device__ __forceinline__ void load_row(const ThinRow<kColumns>& source, ThinRow<kColumns>& row) {
-#pragma unroll
-  for (int r = 0; r < kColumns; r += 4) {
-    const float4 part = *reinterpret_cast<const float4*>(source + r);
-    row[r] = part.x;
-    row[r + 1] = part.y;
-    row[r + 2] = part.z;
-    row[r + 3] = part.w;
-  }
-}
 
 // Codes as the left operand of byte products: of a warp's 16 rows of 64, and of all of them: [64-row tile][32 inner
 // indices]. The inner indices of number s are channels 16 s ... 16 s + 15 and the 16 that are 64 after them, which are

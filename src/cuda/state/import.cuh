@@ -13,6 +13,7 @@
 
 #include "cuda/common/gram_schmidt.cuh"
 #include "cuda/common/residual.cuh"
+#include "cuda/common/thin_row.cuh"
 #include "cuda/slots/part.cuh"
 #include "cuda/state/select.cuh"
 
@@ -30,21 +31,6 @@ struct alignas(16) ImportStorage {
 // The block's shared memory: one ImportStorage.
 extern __shared__ __align__(16) char import_bytes[];
 
-template <int kColumns>
-using ThinRow = float[kColumns];
-
-// One row of a thin matrix, 16 bytes at a time.
-template <int kColumns>
-__device__ __forceinline__ void load_row(const ThinRow<kColumns>& source, ThinRow<kColumns>& row) {
-#pragma unroll
-  for (int r = 0; r < kColumns; r += 4) {
-    const float4 part = *reinterpret_cast<const float4*>(source + r);
-    row[r] = part.x;
-    row[r + 1] = part.y;
-    row[r + 2] = part.z;
-    row[r + 3] = part.w;
-  }
-}
 template <int kColumns>
 __device__ __forceinline__ void store_row(const ThinRow<kColumns>& row, ThinRow<kColumns>& target) {
 #pragma unroll
