@@ -332,6 +332,7 @@ def step_table(record):
 TABLES = {
     "cpu-kda-flush": cpu_table,
     "cpu-kda-step": decode_table,
+    "cpu-gdn-step": decode_table,
     "drift": drift_table,
     "cuda-kda-flush": cuda_table,
     "cuda-kda-flush-geometries": geometries_table,
