@@ -51,22 +51,20 @@ Result<DraftArguments> draft_arguments(const DraftPlan& plan) {
 
 Result<CommitArguments> commit_arguments(const CommitPlan& plan) {
   const FlushPlan& flush = plan.flush;
-  const Decay decay = decay_of(flush.geometry);
   LQ_RETURN_IF_ERROR(check_programs("commits", flush.programs()));
-  return CommitArguments{
-      .window = {in_bytes(flush.window.window_key), in_bytes(flush.window.window_update),
-                 in_bytes(flush.window.window_weight), in_bytes(flush.window.window_gate),
-                 decay == Decay::kByHead ? in_bytes(flush.window.decay) : in_bytes(flush.window.log_decay),
-                 in_bytes(flush.due.fill_count)},
-      .records = records_of(plan.draft),
-      .slot_index = flush.due.slot_index,
-      .accepted = plan.accepted,
-      .num_slots = flush.due.num_slots,
-      .errors = flush.due.errors,
-      .programs = static_cast<uint32_t>(flush.programs()),
-      .heads = static_cast<uint32_t>(flush.geometry.num_heads),
-      .tokens = plan.tokens,
-      .decay = decay};
+  CommitArguments arguments{.tensor = {},
+                            .records = records_of(plan.draft),
+                            .slot_index = flush.due.slot_index,
+                            .accepted = plan.accepted,
+                            .num_slots = flush.due.num_slots,
+                            .errors = flush.due.errors,
+                            .programs = static_cast<uint32_t>(flush.programs()),
+                            .heads = static_cast<uint32_t>(flush.geometry.num_heads),
+                            .tokens = plan.tokens,
+                            .decay = decay_of(flush.geometry)};
+  set_window(flush.window, arguments.decay, arguments.tensor);
+  arguments.tensor[step::kFillCount] = in_bytes(flush.due.fill_count);
+  return arguments;
 }
 
 }  // namespace leapquant::cuda::draft

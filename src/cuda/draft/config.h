@@ -57,18 +57,8 @@ struct DraftArguments {
   uint32_t tokens;
 };
 
-// Tensors of a pool's windows: items are slots.
-struct WindowTensors {
-  ProgramBytes key;
-  ProgramBytes update;
-  ProgramBytes weight;
-  ProgramBytes gate;              // none with a decay by head
-  ProgramBytes checkpoint_decay;  // its logarithm with a decay by channel
-  ProgramBytes fill_count;
-};
-
 struct CommitArguments {
-  WindowTensors window;
+  ProgramBytes tensor[step::kFillCount + 1];  // those of the window, and the counters; items are slots
   Records records;
   const int32_t* slot_index;  // [batch]
   const int32_t* accepted;    // [batch]

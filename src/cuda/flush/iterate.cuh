@@ -18,11 +18,8 @@ __device__ __forceinline__ void orthonormalize_again(SharedStorage<kColumns>& sm
   TermGram<kColumns> gram = {};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    uint32_t x[Layout<kColumns>::kTiles][4];
-#pragma unroll
-    for (int group = 0; group < Layout<kColumns>::kTiles; ++group) {
-      load_terms<kColumns>(x[group], smem.operand.terms, place, 32 * place.warp + 16 * half, group);
-    }
+    TermFragments<kColumns> x;
+    load_terms<kColumns>(x, smem.operand.terms, place, 32 * place.warp + 16 * half);
     add_gram<kColumns>(gram, x);
   }
   write_gram(smem, place, gram, kBuffer);

@@ -40,11 +40,18 @@ __device__ __forceinline__ void write_terms(SharedStorage<kColumns>& smem, const
   }
 }
 
-// Fragments of 16 rows of a group, as the right operand: hi and mid first, then lo.
+// 16 rows of a thin operand as right operands, one a group: hi and mid first, then lo.
 template <int kColumns>
-__device__ __forceinline__ void load_terms(uint32_t (&b)[4], const void* operand, const Place& place, uint32_t first,
-                                           int group) {
-  load_transposed(b, shared_address(operand) + thin_offset<kColumns>(first + place.lane % 16, group, place.lane / 16));
+using TermFragments = uint32_t[Layout<kColumns>::kTiles][4];
+
+template <int kColumns>
+__device__ __forceinline__ void load_terms(TermFragments<kColumns>& b, const void* operand, const Place& place,
+                                           uint32_t first) {
+#pragma unroll
+  for (int group = 0; group < Layout<kColumns>::kTiles; ++group) {
+    load_transposed(b[group],
+                    shared_address(operand) + thin_offset<kColumns>(first + place.lane % 16, group, place.lane / 16));
+  }
 }
 
 // Sums of products with a group's terms: hi and mid of the lane's factor t, then lo, of rows g and g + 8.
@@ -77,7 +84,7 @@ using TermGram = TermSums[Layout<kColumns>::kTiles][Layout<kColumns>::kTiles];
 
 // Adds 16 rows. As a left operand their fragments are the same matrices in another order.
 template <int kColumns>
-__device__ __forceinline__ void add_gram(TermGram<kColumns>& gram, const uint32_t (&x)[Layout<kColumns>::kTiles][4]) {
+__device__ __forceinline__ void add_gram(TermGram<kColumns>& gram, const TermFragments<kColumns>& x) {
 #pragma unroll
   for (int i = 0; i < Layout<kColumns>::kTiles; ++i) {
     const uint32_t left[4] = {x[i][0], x[i][2], x[i][1], x[i][3]};
@@ -98,6 +105,16 @@ __device__ __forceinline__ void write_gram(SharedStorage<kColumns>& smem, const 
       sum += __shfl_xor_sync(kFullWarp, sum, 4);
       if (place.g % 2 == 0) smem.gram[buffer][place.warp][4 * i + place.g / 2][4 * j + place.t] = sum;
     }
+  }
+}
+
+// The rows of A^T or of B.
+template <bool kValues, int kColumns>
+__device__ __forceinline__ const auto& side_of(const SharedStorage<kColumns>& smem) {
+  if constexpr (kValues) {
+    return smem.value_side;
+  } else {
+    return smem.key_side;
   }
 }
 
@@ -141,31 +158,22 @@ __device__ __forceinline__ void sum_own_channels(SharedStorage<kColumns>& smem, 
   TermSums window[kTiles] = {};
   TermSums factors[kTiles][kTiles] = {};  // [block][group]
   TermGram<kColumns> gram = {};
-  const auto load = [&](uint32_t(&a)[4], int block, int half) {
-    if constexpr (kFromValues) {
-      load_side(a, smem.value_side, place, block, half);
-    } else {
-      load_side(a, smem.key_side, place, block, half);
-    }
-  };
+  const auto& side = side_of<kFromValues>(smem);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    uint32_t b[kTiles][4];
-#pragma unroll
-    for (int group = 0; group < kTiles; ++group) {
-      load_terms<kColumns>(b[group], smem.operand.terms, place, 32 * place.warp + 16 * half, group);
-    }
+    TermFragments<kColumns> b;
+    load_terms<kColumns>(b, smem.operand.terms, place, 32 * place.warp + 16 * half);
     if (gram_buffer != kNoGram) add_gram<kColumns>(gram, b);
     uint32_t a[4];
 #pragma unroll
     for (int block = 0; block < kWindowBlocks; ++block) {
-      load(a, block, half);
+      load_side(a, side, place, block, half);
 #pragma unroll
       for (int group = 0; group < kTiles; ++group) multiply_terms(window[group], a, b[group]);
     }
 #pragma unroll
     for (int block = 0; block < kTiles; ++block) {
-      load(a, kWindowBlocks + block, half);
+      load_side(a, side, place, kWindowBlocks + block, half);
 #pragma unroll
       for (int group = 0; group < kTiles; ++group) multiply_terms(factors[block][group], a, b[group]);
     }
@@ -301,11 +309,8 @@ __device__ __forceinline__ void multiply_inner(const SharedStorage<kColumns>& sm
   constexpr int kWindowBlocks = kTransposed ? 2 : 1;
 #pragma unroll
   for (int inner = 0; inner < 1 + kTiles; ++inner) {
-    uint32_t b[kTiles][4];
-#pragma unroll
-    for (int group = 0; group < kTiles; ++group) {
-      load_terms<kColumns>(b[group], smem.operand.inner, place, 16 * inner, group);
-    }
+    TermFragments<kColumns> b;
+    load_terms<kColumns>(b, smem.operand.inner, place, 16 * inner);
     const int first = inner == 0 ? 0 : kWindowBlocks + inner - 1;
     const int end = kWindowBlocks + inner;
 #pragma unroll
@@ -313,11 +318,7 @@ __device__ __forceinline__ void multiply_inner(const SharedStorage<kColumns>& sm
 #pragma unroll
       for (int tile = 0; tile < 2; ++tile) {
         uint32_t a[4];
-        if constexpr (kTransposed) {
-          load_side_transposed(a, smem.key_side, place, block, tile);
-        } else {
-          load_side_transposed(a, smem.value_side, place, block, tile);
-        }
+        load_side_transposed(a, side_of<!kTransposed>(smem), place, block, tile);
 #pragma unroll
         for (int group = 0; group < kTiles; ++group) multiply_terms(sums[tile][group], a, b[group]);
       }
