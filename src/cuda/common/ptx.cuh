@@ -65,6 +65,10 @@ __device__ __forceinline__ uint2 load_shared8(uint32_t smem) {
   asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(smem) : "memory");
   return value;
 }
+__device__ __forceinline__ float2 load_shared_pair(uint32_t smem) {
+  const uint2 pair = load_shared8(smem);
+  return make_float2(__uint_as_float(pair.x), __uint_as_float(pair.y));
+}
 __device__ __forceinline__ uint4 load_shared16(uint32_t smem) {
   uint4 value;
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"

@@ -164,16 +164,20 @@ template <int kColumns>
 __device__ __forceinline__ void scale_rows(const SharedStorage<kColumns>& smem, const Place& place, char* value_scales,
                                            Residual& e, float (&code_factor)[4]) {
   float largest[4] = {};
+  const uint32_t inverses = shared_address(&smem.key_inverse[4 * place.t]);
 #pragma unroll
   for (int j = 0; j < 16; j += 2) {
-    const float4 inverse = *reinterpret_cast<const float4*>(&smem.key_inverse[8 * j + 4 * place.t]);
+    // In two: a load of 16 bytes takes four turns, though lanes share addresses.
+    const uint32_t address = inverses + 8 * j * sizeof(float);
+    const float2 even = load_shared_pair(address);
+    const float2 odd = load_shared_pair(address + 2 * sizeof(float));
 #pragma unroll
     for (int row = 0; row < 4; ++row) {
       float* const pair = &e[row / 2][4 * j + 2 * (row % 2)];
-      pair[0] *= inverse.x;
-      pair[4] *= inverse.y;
-      pair[1] *= inverse.z;
-      pair[5] *= inverse.w;
+      pair[0] *= even.x;
+      pair[4] *= even.y;
+      pair[1] *= odd.x;
+      pair[5] *= odd.y;
       largest[row] = fmaxf(fmaxf(largest[row], fabsf(pair[0])), fabsf(pair[1]));
       largest[row] = fmaxf(fmaxf(largest[row], fabsf(pair[4])), fabsf(pair[5]));
     }

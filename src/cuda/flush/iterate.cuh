@@ -13,15 +13,14 @@ __device__ __forceinline__ void orthonormalize_again(SharedStorage<kColumns>& sm
                                                      ThinRow<kColumns>& row) {
   constexpr int kBuffer = 0;
   __syncwarp();  // the first L and the terms have been read
-  write_terms(smem, place, row);
+  write_terms(smem, place, row, true);
   __syncwarp();
+  TermFragments<kColumns> x;
+  TermFragments<kColumns> lo;
+  load_terms<kColumns>(x, smem.operand.terms, place);
+  load_terms<kColumns>(lo, smem.operand.lo, place);
   TermGram<kColumns> gram = {};
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    TermFragments<kColumns> x;
-    load_terms<kColumns>(x, smem.operand.terms, place, 32 * place.warp + 16 * half);
-    add_gram<kColumns>(gram, x);
-  }
+  add_gram<kColumns>(gram, x, lo);
   write_gram(smem, place, gram, kBuffer);
   __syncthreads();
   (void)find_cholesky(smem, place, rank, kBuffer);

@@ -16,54 +16,44 @@ namespace leapquant::cuda {
 
 // ---- thin operands --------------------------------------------------------------------------------------------------
 
-// Byte offset of a group's hi and mid of four factors in a row of a thin operand (chunk 0), or of their lo and zero.
-template <int kColumns>
-__device__ __forceinline__ uint32_t thin_offset(uint32_t row, int group, uint32_t chunk) {
-  constexpr int kRowBytes = Layout<kColumns>::kThinRowBytes;
-  return swizzle<kRowBytes>(row * kRowBytes + (2 * group + chunk) * 16);
-}
-
-// The lane's row of x as bfloats.
+// The lane's row of x as bfloats: hi and mid, and lo where it is wanted.
 template <int kColumns>
 __device__ __forceinline__ void write_terms(SharedStorage<kColumns>& smem, const Place& place,
-                                            const ThinRow<kColumns>& x) {
-  const uint32_t target = shared_address(smem.operand.terms);
+                                            const ThinRow<kColumns>& x, bool with_lo) {
 #pragma unroll
   for (int group = 0; group < kColumns / 4; ++group) {
     BfloatTerms terms[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) terms[i] = split_value(x[4 * group + i]);
-    store_shared(target + thin_offset<kColumns>(place.thread, group, 0),
+    store_shared(shared_address(smem.operand.terms[group][place.thread]),
                  make_uint4(terms[0].hi_mid, terms[1].hi_mid, terms[2].hi_mid, terms[3].hi_mid));
-    store_shared(target + thin_offset<kColumns>(place.thread, group, 1),
+    if (!with_lo) continue;
+    store_shared(shared_address(smem.operand.lo[group][place.thread]),
                  make_uint4(terms[0].lo, terms[1].lo, terms[2].lo, terms[3].lo));
   }
 }
 
-// 16 rows of a thin operand as right operands, one a group: hi and mid first, then lo.
+// The warp's 32 rows of such a matrix as right operands, 16 after the other.
 template <int kColumns>
 using TermFragments = uint32_t[Layout<kColumns>::kTiles][4];
 
 template <int kColumns>
-__device__ __forceinline__ void load_terms(TermFragments<kColumns>& b, const void* operand, const Place& place,
-                                           uint32_t first) {
+__device__ __forceinline__ void load_terms(TermFragments<kColumns>& b,
+                                           const uint16_t (&terms)[Layout<kColumns>::kTiles][kDim][8],
+                                           const Place& place) {
 #pragma unroll
   for (int group = 0; group < Layout<kColumns>::kTiles; ++group) {
-    load_transposed(b[group],
-                    shared_address(operand) + thin_offset<kColumns>(first + place.lane % 16, group, place.lane / 16));
+    load_transposed(b[group], shared_address(terms[group][place.thread]));
   }
 }
 
-// Sums of products with a group's terms: hi and mid of the lane's factor t, then lo, of rows g and g + 8.
-using TermSums = float[8];
+// Sums of products with a group's terms: hi and mid of the lane's factor t, of rows g and g + 8.
+using TermSums = float[4];
 
-__device__ __forceinline__ void multiply_terms(TermSums& d, const uint32_t (&a)[4], const uint32_t (&b)[4]) {
-  multiply_bfloat(&d[0], a[0], a[1], a[2], a[3], b[0], b[1]);
-  multiply_bfloat(&d[4], a[0], a[1], a[2], a[3], b[2], b[3]);
+__device__ __forceinline__ void multiply_terms(TermSums& d, const uint32_t (&a)[4], const uint32_t* b) {
+  multiply_bfloat(d, a[0], a[1], a[2], a[3], b[0], b[1]);
 }
-__device__ __forceinline__ float joined(const TermSums& d, int high) {
-  return d[4 + 2 * high] + d[1 + 2 * high] + d[2 * high];
-}
+__device__ __forceinline__ float joined(const TermSums& d, int high) { return d[1 + 2 * high] + d[2 * high]; }
 
 // ---- first phase: sums over the warp's channels ---------------------------------------------------------------------
 
@@ -78,22 +68,30 @@ __device__ __forceinline__ void write_largest(SharedStorage<kColumns>& smem, con
   if (place.lane == 0) smem.largest[place.warp] = __uint_as_float(largest);
 }
 
-// Gram matrices of the terms of two groups of four columns.
+// Gram matrices of the terms of two groups of four columns: of hi and mid, and of lo beside them.
 template <int kColumns>
-using TermGram = TermSums[Layout<kColumns>::kTiles][Layout<kColumns>::kTiles];
+using TermGram = TermSums[Layout<kColumns>::kTiles][Layout<kColumns>::kTiles][2];
 
-// Adds 16 rows. As a left operand their fragments are the same matrices in another order.
+// Adds the warp's rows. As a left operand their fragments are the same matrices in another order.
 template <int kColumns>
-__device__ __forceinline__ void add_gram(TermGram<kColumns>& gram, const TermFragments<kColumns>& x) {
+__device__ __forceinline__ void add_gram(TermGram<kColumns>& gram, const TermFragments<kColumns>& x,
+                                         const TermFragments<kColumns>& lo) {
 #pragma unroll
-  for (int i = 0; i < Layout<kColumns>::kTiles; ++i) {
-    const uint32_t left[4] = {x[i][0], x[i][2], x[i][1], x[i][3]};
+  for (int half = 0; half < 4; half += 2) {
 #pragma unroll
-    for (int j = 0; j < Layout<kColumns>::kTiles; ++j) multiply_terms(gram[i][j], left, x[j]);
+    for (int i = 0; i < Layout<kColumns>::kTiles; ++i) {
+      const uint32_t left[4] = {x[i][half], lo[i][half], x[i][half + 1], lo[i][half + 1]};
+#pragma unroll
+      for (int j = 0; j < Layout<kColumns>::kTiles; ++j) {
+        multiply_terms(gram[i][j][0], left, &x[j][half]);
+        multiply_terms(gram[i][j][1], left, &lo[j][half]);
+      }
+    }
   }
 }
 
-// The warp's part of the Gram matrix: rows g and g + 8 of its terms' are hi and lo of column g / 2, or mid and nothing.
+// The warp's part of the Gram matrix: rows g and g + 8 of its terms' are hi and lo of column g / 2, or mid and nothing;
+// as is what is odd among columns of lo.
 template <int kColumns>
 __device__ __forceinline__ void write_gram(SharedStorage<kColumns>& smem, const Place& place,
                                            const TermGram<kColumns>& gram, int buffer) {
@@ -101,7 +99,8 @@ __device__ __forceinline__ void write_gram(SharedStorage<kColumns>& smem, const 
   for (int i = 0; i < Layout<kColumns>::kTiles; ++i) {
 #pragma unroll
     for (int j = 0; j < Layout<kColumns>::kTiles; ++j) {
-      float sum = joined(gram[i][j], 1) + joined(gram[i][j], 0);
+      const auto sum_of_row = [&](int high) { return (gram[i][j][1][2 * high] + joined(gram[i][j][0], high)); };
+      float sum = sum_of_row(1) + sum_of_row(0);
       sum += __shfl_xor_sync(kFullWarp, sum, 4);
       if (place.g % 2 == 0) smem.gram[buffer][place.warp][4 * i + place.g / 2][4 * j + place.t] = sum;
     }
@@ -159,23 +158,27 @@ __device__ __forceinline__ void sum_own_channels(SharedStorage<kColumns>& smem, 
   TermSums factors[kTiles][kTiles] = {};  // [block][group]
   TermGram<kColumns> gram = {};
   const auto& side = side_of<kFromValues>(smem);
+  TermFragments<kColumns> b;
+  load_terms<kColumns>(b, smem.operand.terms, place);
+  if (gram_buffer != kNoGram) {
+    TermFragments<kColumns> lo;
+    load_terms<kColumns>(lo, smem.operand.lo, place);
+    add_gram<kColumns>(gram, b, lo);
+  }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    TermFragments<kColumns> b;
-    load_terms<kColumns>(b, smem.operand.terms, place, 32 * place.warp + 16 * half);
-    if (gram_buffer != kNoGram) add_gram<kColumns>(gram, b);
     uint32_t a[4];
 #pragma unroll
     for (int block = 0; block < kWindowBlocks; ++block) {
       load_side(a, side, place, block, half);
 #pragma unroll
-      for (int group = 0; group < kTiles; ++group) multiply_terms(window[group], a, b[group]);
+      for (int group = 0; group < kTiles; ++group) multiply_terms(window[group], a, &b[group][2 * half]);
     }
 #pragma unroll
     for (int block = 0; block < kTiles; ++block) {
       load_side(a, side, place, kWindowBlocks + block, half);
 #pragma unroll
-      for (int group = 0; group < kTiles; ++group) multiply_terms(factors[block][group], a, b[group]);
+      for (int group = 0; group < kTiles; ++group) multiply_terms(factors[block][group], a, &b[group][2 * half]);
     }
   }
   if (gram_buffer != kNoGram) write_gram(smem, place, gram, gram_buffer);
@@ -253,10 +256,8 @@ __device__ __forceinline__ void write_inner(SharedStorage<kColumns>& smem, const
     const float sum = (smem.partial[0][source][column] + smem.partial[1][source][column]) +
                       (smem.partial[2][source][column] + smem.partial[3][source][column]);
     const bool wanted = entry || (kFromValues ? of_block < 12 : of_block < 4 || of_block >= 12);
-    const BfloatTerms terms = split_value(wanted ? sum : 0.0f);
-    const uint32_t target = shared_address(smem.operand.inner) + column % 4 * 4;
-    store_shared(target + thin_offset<kColumns>(row, column / 4, 0), terms.hi_mid);
-    store_shared(target + thin_offset<kColumns>(row, column / 4, 1), terms.lo);
+    store_shared(shared_address(&smem.operand.inner[column / 4][row][column % 4 * 2]),
+                 split_value(wanted ? sum : 0.0f).hi_mid);
   }
 }
 
@@ -307,10 +308,15 @@ __device__ __forceinline__ void multiply_inner(const SharedStorage<kColumns>& sm
                                                TermSums (&sums)[2][Layout<kColumns>::kTiles]) {
   constexpr int kTiles = Layout<kColumns>::kTiles;
   constexpr int kWindowBlocks = kTransposed ? 2 : 1;
+  constexpr int kBlocks = 1 + kTiles;
+  static_assert(kBlocks == Layout<kColumns>::kValueBlocks && kTiles * kBlocks % 2 == 0);
+  uint32_t b[kTiles * kBlocks / 2][4];  // two matrices for each group and block
 #pragma unroll
-  for (int inner = 0; inner < 1 + kTiles; ++inner) {
-    TermFragments<kColumns> b;
-    load_terms<kColumns>(b, smem.operand.inner, place, 16 * inner);
+  for (int i = 0; i < kTiles * kBlocks / 2; ++i) {
+    load_transposed(b[i], shared_address(smem.operand.inner) + (32 * i + place.lane) * 16);
+  }
+#pragma unroll
+  for (int inner = 0; inner < kBlocks; ++inner) {
     const int first = inner == 0 ? 0 : kWindowBlocks + inner - 1;
     const int end = kWindowBlocks + inner;
 #pragma unroll
@@ -320,7 +326,10 @@ __device__ __forceinline__ void multiply_inner(const SharedStorage<kColumns>& sm
         uint32_t a[4];
         load_side_transposed(a, side_of<!kTransposed>(smem), place, block, tile);
 #pragma unroll
-        for (int group = 0; group < kTiles; ++group) multiply_terms(sums[tile][group], a, b[group]);
+        for (int group = 0; group < kTiles; ++group) {
+          const int number = group * kBlocks + inner;
+          multiply_terms(sums[tile][group], a, &b[number / 2][number % 2 * 2]);
+        }
       }
     }
   }
@@ -373,7 +382,7 @@ __device__ __forceinline__ Conditioning multiply_state(SharedStorage<kColumns>& 
 #pragma unroll
     for (int r = 0; r < kColumns; ++r) scaled[r] = x_row[r] * scale;
     write_largest(smem, place, scaled);
-    write_terms(smem, place, x_row);
+    write_terms(smem, place, x_row, gram_buffer != kNoGram);
     __syncwarp();
     sum_own_channels<kColumns, kTransposed>(smem, place, gram_buffer);
     __syncthreads();

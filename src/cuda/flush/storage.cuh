@@ -40,8 +40,6 @@ __device__ __forceinline__ uint32_t row_of_entry(uint32_t entry) {
 template <int kColumns>
 struct Layout {
   static constexpr int kTiles = kColumns / 4;  // groups of four factors
-  // A thin operand has 16 bfloats a row and group: hi and mid of its four factors, then lo and a zero.
-  static constexpr int kThinRowBytes = 32 * kTiles;
   // Rows of the rank-20 part. Key side: window entries as hi and mid, then old factors of each group as hi, mid, lo,
   // hi. Value side: window entries, then old factors as hi, hi, hi, lo: their product lacks mid x lo and below.
   static constexpr int kKeyBlocks = 2 + kTiles;
@@ -63,13 +61,15 @@ enum class Conditioning {
   kOrthogonal    // ... and makes columns orthonormal at once
 };
 
-// What the flush's products with the state need of a thin matrix x, and what lies there before and after.
+// What the flush's products with the state need of a thin matrix x. By group of four columns: a row of bfloats is hi and
+// mid of each.
 template <int kColumns>
 struct ThinOperands {
   static constexpr int kTiles = Layout<kColumns>::kTiles;
-  uint16_t terms[kDim][16 * kTiles];                          // x as bfloats: [warp, its rows][term]
-  uint8_t digits[16 * kTiles][kDigitPitch];                   // of scaled x: [digit][inner index]
-  uint16_t inner[Layout<kColumns>::kInnerRows][16 * kTiles];  // A^T x or B x: [row of the rank-20 part][term]
+  uint16_t terms[kTiles][kDim][8];                          // x: [group][warp, its rows]
+  uint16_t lo[kTiles][kDim][8];                             // lo and a zero, for the Gram matrix
+  uint8_t digits[16 * kTiles][kDigitPitch];                 // of scaled x: [digit][inner index]
+  uint16_t inner[kTiles][Layout<kColumns>::kInnerRows][8];  // A^T x or B x: [group][row of the rank-20 part]
 };
 
 // New factors for the last product: inner index the factor, 8 halves a row, zeros beyond the columns.
