@@ -208,24 +208,22 @@ __device__ __forceinline__ float load_power(const SharedStorage<kColumns>& smem)
 
 constexpr float kDigitUnits = 2097152.0f;  // 2^21: the largest is between this and twice as much
 
-// The lane's row of scaled x as integers n: n + 0x808080, whose bytes are digits above 128.
+// The lane's row of scaled x as integers n: n + 1.5 * 2^23 as a float, whose last bits are n.
 template <int kColumns>
 __device__ __forceinline__ void write_words(SharedStorage<kColumns>& smem, const Place& place,
                                             const ThinRow<kColumns>& x, float power) {
-  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23, whose last bits are n
-  constexpr uint32_t kBias = 0x808080u - 0x4B400000u;
+  constexpr float kRounder = 12582912.0f;
   const uint32_t r = place.lane % 16;
   const uint32_t position = (place.lane & 16) | (r & 6) << 1 | (r & 1) << 1 | r >> 3;  // see load_transposed_codes()
 #pragma unroll
   for (int i = 0; i < kColumns; ++i) {
-    smem.word[place.warp][i][position] = __float_as_uint(fmaf(x[i] * power, kDigitUnits, kRounder)) + kBias;
+    smem.word[place.warp][i][position] = __float_as_uint(fmaf(x[i] * power, kDigitUnits, kRounder));
   }
 }
 
-// Four neighbours of a column as four bytes of each digit.
+// Four neighbours of a column as four bytes of each digit, of which the last one has the sign.
 template <int kColumns>
 __device__ __forceinline__ void write_digits(SharedStorage<kColumns>& smem, const Place& place) {
-  constexpr uint32_t kSigns = 0x80808080u;
   const uint32_t factor = place.lane / 8;
   const uint32_t first = place.lane % 8 * 4;
 #pragma unroll
@@ -235,9 +233,10 @@ __device__ __forceinline__ void write_digits(SharedStorage<kColumns>& smem, cons
     const uint32_t low23 = __byte_perm(n.z, n.w, 0x5140);
     const uint32_t high = __byte_perm(__byte_perm(n.x, n.y, 0x0062), __byte_perm(n.z, n.w, 0x0062), 0x5410);
     const uint32_t target = shared_address(smem.operand.digits[16 * group + 2 * factor]) + 32 * place.warp + first;
-    store_shared(target, __byte_perm(low01, low23, 0x5410) ^ kSigns);
-    store_shared(target + kDigitPitch, __byte_perm(low01, low23, 0x7632) ^ kSigns);
-    store_shared(target + 8 * kDigitPitch, high ^ kSigns);
+    store_shared(target, __byte_perm(low01, low23, 0x5410));
+    store_shared(target + kDigitPitch, __byte_perm(low01, low23, 0x7632));
+    // Digits above 64: 0 ... 127 to -64 ... 63, in each byte.
+    store_shared(target + 8 * kDigitPitch, (high + 0x40404040u) ^ 0x80808080u);
   }
 }
 
@@ -295,7 +294,7 @@ __device__ __forceinline__ void multiply_codes(const SharedStorage<kColumns>& sm
         CodeFragment a;
 #pragma unroll
         for (int i = 0; i < 4; ++i) a[i] = kTransposed ? transposed[tile][step][i] : own[tile][i];
-        multiply_bytes(&sums[tile][group][0], a[0], a[1], a[2], a[3], b[0], b[1]);
+        multiply_unsigned_bytes(&sums[tile][group][0], a[0], a[1], a[2], a[3], b[0], b[1]);
         multiply_bytes(&sums[tile][group][4], a[0], a[1], a[2], a[3], b[2], b[3]);
       }
     }
