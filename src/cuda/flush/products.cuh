@@ -255,8 +255,9 @@ __device__ __forceinline__ void write_inner(SharedStorage<kColumns>& smem, const
     const float sum = (smem.partial[0][source][column] + smem.partial[1][source][column]) +
                       (smem.partial[2][source][column] + smem.partial[3][source][column]);
     const bool wanted = entry || (kFromValues ? of_block < 12 : of_block < 4 || of_block >= 12);
-    store_shared(shared_address(&smem.operand.inner[column / 4][row][column % 4 * 2]),
-                 split_value(wanted ? sum : 0.0f).hi_mid);
+    const BfloatTerms terms = split_value(wanted ? sum : 0.0f);
+    store_shared(shared_address(&smem.operand.inner[0][column / 4][row][column % 4 * 2]), terms.hi_mid);
+    store_shared(shared_address(&smem.operand.inner[1][column / 4][row][column % 4 * 2]), terms.lo);
   }
 }
 
@@ -309,9 +310,9 @@ __device__ __forceinline__ void multiply_inner(const SharedStorage<kColumns>& sm
   constexpr int kWindowBlocks = kTransposed ? 2 : 1;
   constexpr int kBlocks = 1 + kTiles;
   static_assert(kBlocks == Layout<kColumns>::kValueBlocks && kTiles * kBlocks % 2 == 0);
-  uint32_t b[kTiles * kBlocks / 2][4];  // two matrices for each group and block
+  uint32_t b[kTiles * kBlocks][4];  // two matrices for each group and block of hi and mid; then of lo
 #pragma unroll
-  for (int i = 0; i < kTiles * kBlocks / 2; ++i) {
+  for (int i = 0; i < kTiles * kBlocks; ++i) {
     load_transposed(b[i], shared_address(smem.operand.inner) + (32 * i + place.lane) * 16);
   }
 #pragma unroll
@@ -328,6 +329,7 @@ __device__ __forceinline__ void multiply_inner(const SharedStorage<kColumns>& sm
         for (int group = 0; group < kTiles; ++group) {
           const int number = group * kBlocks + inner;
           multiply_terms(sums[tile][group], a, &b[number / 2][number % 2 * 2]);
+          multiply_terms(sums[tile][group], a, &b[(kTiles * kBlocks + number) / 2][number % 2 * 2]);
         }
       }
     }

@@ -69,7 +69,8 @@ struct ThinOperands {
   uint16_t terms[kTiles][kDim][8];                          // x: [group][warp, its rows]
   uint16_t lo[kTiles][kDim][8];                             // lo and a zero, for the Gram matrix
   uint8_t digits[16 * kTiles][kDigitPitch];                 // of scaled x: [digit][inner index]
-  uint16_t inner[kTiles][Layout<kColumns>::kInnerRows][8];  // A^T x or B x: [group][row of the rank-20 part]
+  // A^T x or B x: [group][row of the rank-20 part]; lo and a zero beside them.
+  uint16_t inner[2][kTiles][Layout<kColumns>::kInnerRows][8];
 };
 
 // New factors for the last product: inner index the factor, 8 halves a row, zeros beyond the columns.
