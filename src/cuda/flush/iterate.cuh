@@ -13,7 +13,7 @@ __device__ __forceinline__ void orthonormalize_again(SharedStorage<kColumns>& sm
                                                      ThinRow<kColumns>& row) {
   constexpr int kBuffer = 0;
   __syncwarp();  // the first L and the terms have been read
-  write_terms(smem, place, row, true);
+  write_terms(smem, place, row);
   __syncwarp();
   TermFragments<kColumns> x;
   TermFragments<kColumns> lo;

@@ -16,10 +16,10 @@ namespace leapquant::cuda {
 
 // ---- thin operands --------------------------------------------------------------------------------------------------
 
-// The lane's row of x as bfloats: hi and mid, and lo where it is wanted.
+// The lane's row of x as bfloats.
 template <int kColumns>
 __device__ __forceinline__ void write_terms(SharedStorage<kColumns>& smem, const Place& place,
-                                            const ThinRow<kColumns>& x, bool with_lo) {
+                                            const ThinRow<kColumns>& x) {
 #pragma unroll
   for (int group = 0; group < kColumns / 4; ++group) {
     BfloatTerms terms[4];
@@ -27,7 +27,6 @@ __device__ __forceinline__ void write_terms(SharedStorage<kColumns>& smem, const
     for (int i = 0; i < 4; ++i) terms[i] = split_value(x[4 * group + i]);
     store_shared(shared_address(smem.operand.terms[group][place.thread]),
                  make_uint4(terms[0].hi_mid, terms[1].hi_mid, terms[2].hi_mid, terms[3].hi_mid));
-    if (!with_lo) continue;
     store_shared(shared_address(smem.operand.lo[group][place.thread]),
                  make_uint4(terms[0].lo, terms[1].lo, terms[2].lo, terms[3].lo));
   }
@@ -159,12 +158,10 @@ __device__ __forceinline__ void sum_own_channels(SharedStorage<kColumns>& smem, 
   TermGram<kColumns> gram = {};
   const auto& side = side_of<kFromValues>(smem);
   TermFragments<kColumns> b;
+  TermFragments<kColumns> lo;
   load_terms<kColumns>(b, smem.operand.terms, place);
-  if (gram_buffer != kNoGram) {
-    TermFragments<kColumns> lo;
-    load_terms<kColumns>(lo, smem.operand.lo, place);
-    add_gram<kColumns>(gram, b, lo);
-  }
+  load_terms<kColumns>(lo, smem.operand.lo, place);
+  if (gram_buffer != kNoGram) add_gram<kColumns>(gram, b, lo);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     uint32_t a[4];
@@ -172,13 +169,19 @@ __device__ __forceinline__ void sum_own_channels(SharedStorage<kColumns>& smem, 
     for (int block = 0; block < kWindowBlocks; ++block) {
       load_side(a, side, place, block, half);
 #pragma unroll
-      for (int group = 0; group < kTiles; ++group) multiply_terms(window[group], a, &b[group][2 * half]);
+      for (int group = 0; group < kTiles; ++group) {
+        multiply_terms(window[group], a, &b[group][2 * half]);
+        multiply_terms(window[group], a, &lo[group][2 * half]);
+      }
     }
 #pragma unroll
     for (int block = 0; block < kTiles; ++block) {
       load_side(a, side, place, kWindowBlocks + block, half);
 #pragma unroll
-      for (int group = 0; group < kTiles; ++group) multiply_terms(factors[block][group], a, &b[group][2 * half]);
+      for (int group = 0; group < kTiles; ++group) {
+        multiply_terms(factors[block][group], a, &b[group][2 * half]);
+        multiply_terms(factors[block][group], a, &lo[group][2 * half]);
+      }
     }
   }
   if (gram_buffer != kNoGram) write_gram(smem, place, gram, gram_buffer);
@@ -383,7 +386,7 @@ __device__ __forceinline__ Conditioning multiply_state(SharedStorage<kColumns>& 
 #pragma unroll
     for (int r = 0; r < kColumns; ++r) scaled[r] = x_row[r] * scale;
     write_largest(smem, place, scaled);
-    write_terms(smem, place, x_row, gram_buffer != kNoGram);
+    write_terms(smem, place, x_row);
     __syncwarp();
     sum_own_channels<kColumns, kTransposed>(smem, place, gram_buffer);
     __syncthreads();
