@@ -157,24 +157,20 @@ __device__ __forceinline__ float2 unpack_bfloat(uint32_t packed) {
   return make_float2(__uint_as_float(packed << 16), __uint_as_float(packed & 0xFFFF0000u));
 }
 
-// Two values as two or three bfloats each, 16 or 24 bits in all: x = hi + mid + lo.
+// Two values as three bfloats each, 24 bits in all: x = hi + mid + lo.
 struct BfloatPair {
   uint32_t hi;
   uint32_t mid;
   uint32_t lo;
 };
-template <int kTerms>
 __device__ __forceinline__ BfloatPair split_pair(float x, float y) {
   BfloatPair pair;
   pair.hi = pack_bfloat(x, y);
   const float2 hi = unpack_bfloat(pair.hi);
   const float2 rest = make_float2(x - hi.x, y - hi.y);
   pair.mid = pack_bfloat(rest.x, rest.y);
-  pair.lo = 0;
-  if constexpr (kTerms == 3) {
-    const float2 mid = unpack_bfloat(pair.mid);
-    pair.lo = pack_bfloat(rest.x - mid.x, rest.y - mid.y);
-  }
+  const float2 mid = unpack_bfloat(pair.mid);
+  pair.lo = pack_bfloat(rest.x - mid.x, rest.y - mid.y);
   return pair;
 }
 // One value as three: hi beside mid, lo beside a zero.

@@ -95,18 +95,22 @@ __device__ __forceinline__ void subtract_factors(SharedStorage<kColumns>& smem, 
   }
 }
 
-// E += A B.
+// E += A B. Two terms of a window key do here, as its own rounding is what E is made of: new factors, which are rounded
+// to halves, are what must not depend on the last bits.
 template <int kColumns>
 __device__ __forceinline__ void add_window(const SharedStorage<kColumns>& smem, Residual& e) {
   const Tiles<kColumns> tiles(smem);
   begin_products();
 #pragma unroll
   for (int tile = 0; tile < 2; ++tile) {
-    // Entries, of which B has hi and mid, then factors.
 #pragma unroll
-    for (int block = 0; block < Layout<kColumns>::kKeyBlocks; ++block) {
-      multiply(e[tile], tiles.columns(smem.value_side, tile, max(block - 1, 0)),
-               tiles.columns(smem.key_side, 0, block));
+    for (int term = 0; term < 2; ++term) {
+      multiply(e[tile], tiles.columns(smem.value_side, tile, 0), tiles.columns(smem.key_side, 0, term));
+    }
+#pragma unroll
+    for (int group = 0; group < Layout<kColumns>::kTiles; ++group) {
+      multiply(e[tile], tiles.columns(smem.value_side, tile, 1 + group),
+               tiles.columns(smem.key_side, 0, kKeyTerms + group));
     }
   }
   wait_for_products();

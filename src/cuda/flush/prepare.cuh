@@ -60,7 +60,7 @@ __device__ __forceinline__ void decay_entries(const KeyPair& own, const uint32_t
   }
 }
 
-// Window entries: w D k as hi and mid. With a decay by head the weights hold D.
+// Window entries: w D k as hi, mid and lo. With a decay by head the weights hold D.
 template <Decay kDecay, int kColumns>
 __device__ __forceinline__ void prepare_window_keys(SharedStorage<kColumns>& smem, const KeyPair& own) {
   constexpr int kOwnEntries = kEntries / 2;
@@ -93,11 +93,12 @@ __device__ __forceinline__ void prepare_window_keys(SharedStorage<kColumns>& sme
     value = make_float2(weight[i] * value.x, weight[i] * value.y);
     if constexpr (kDecay == Decay::kByChannel) value = make_float2(value.x * decay[i].x, value.y * decay[i].y);
     const bool live = weight[i] != 0.0f;  // otherwise nothing, whatever the rows hold
-    const BfloatPair terms = split_pair<2>(live ? value.x : 0.0f, live ? value.y : 0.0f);
+    const BfloatPair terms = split_pair(live ? value.x : 0.0f, live ? value.y : 0.0f);
     // Row i or i + 4 of its group of eight, whose chunks are exchanged accordingly.
     const uint32_t place = (target ^ (i % 4) << 4) + row_of_entry(i) * 128;
     store_shared(place, terms.hi);
     store_shared(place + Layout<kColumns>::kBlockBytes, terms.mid);
+    store_shared(place + 2 * Layout<kColumns>::kBlockBytes, terms.lo);
   }
 }
 
@@ -123,13 +124,13 @@ __device__ __forceinline__ void prepare_key_factors(SharedStorage<kColumns>& sme
   const uint32_t largest = __reduce_max_sync(kFullWarp, __float_as_uint(fmaxf(fabsf(scale.x), fabsf(scale.y))));
   if (threadIdx.x % 32 == 0) smem.largest_scale[threadIdx.x / 32] = __uint_as_float(largest);
   constexpr int kOwnFactors = kColumns / 2;
-  const uint32_t first_row = 32 + (kColumns == 4 ? kOwnFactors : 16) * own.half;
+  const uint32_t first_row = 16 * kKeyTerms + (kColumns == 4 ? kOwnFactors : 16) * own.half;
   const uint32_t target = shared_address(smem.key_side) + key_side_offset<kColumns>(first_row, own.pair);
 #pragma unroll
   for (int i = 0; i < kOwnFactors; ++i) {
     const uint32_t factor = kOwnFactors * own.half + i;
     const float2 value = unpack_half(own.select(reinterpret_cast<const uint2*>(smem.key_factor[factor])[own.quad]));
-    const BfloatPair terms = split_pair<3>(value.x * decay.x, value.y * decay.y);
+    const BfloatPair terms = split_pair(value.x * decay.x, value.y * decay.y);
     const uint32_t term[4] = {terms.hi, terms.mid, terms.lo, terms.hi};
 #pragma unroll
     for (int j = 0; j < 4; ++j) store_shared((target ^ (i ^ j % 2 * 4) << 4) + (i + 4 * j) * 128, term[j]);

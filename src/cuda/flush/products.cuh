@@ -152,7 +152,7 @@ constexpr int kNoGram = -1;
 template <int kColumns, bool kFromValues>
 __device__ __forceinline__ void sum_own_channels(SharedStorage<kColumns>& smem, const Place& place, int gram_buffer) {
   constexpr int kTiles = Layout<kColumns>::kTiles;
-  constexpr int kWindowBlocks = kFromValues ? 1 : 2;  // hi and mid
+  constexpr int kWindowBlocks = kFromValues ? 1 : kKeyTerms;
   TermSums window[kTiles] = {};
   TermSums factors[kTiles][kTiles] = {};  // [block][group]
   TermGram<kColumns> gram = {};
@@ -305,12 +305,12 @@ __device__ __forceinline__ void multiply_codes(const SharedStorage<kColumns>& sm
   }
 }
 
-// B^T times A^T x, or A times B x: entries, of which B has hi and mid, then factors.
+// B^T times A^T x, or A times B x: entries, of which B has terms, then factors.
 template <int kColumns, bool kTransposed>
 __device__ __forceinline__ void multiply_inner(const SharedStorage<kColumns>& smem, const Place& place,
                                                TermSums (&sums)[2][Layout<kColumns>::kTiles]) {
   constexpr int kTiles = Layout<kColumns>::kTiles;
-  constexpr int kWindowBlocks = kTransposed ? 2 : 1;
+  constexpr int kWindowBlocks = kTransposed ? kKeyTerms : 1;
   constexpr int kBlocks = 1 + kTiles;
   static_assert(kBlocks == Layout<kColumns>::kValueBlocks && kTiles * kBlocks % 2 == 0);
   uint32_t b[kTiles * kBlocks][4];  // two matrices for each group and block of hi and mid; then of lo

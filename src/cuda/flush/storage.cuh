@@ -36,13 +36,16 @@ __device__ __forceinline__ uint32_t row_of_entry(uint32_t entry) {
   return (entry & 3) | (entry & 4) << 1 | (entry & 8) >> 1;
 }
 
+// Terms of a window key.
+inline constexpr int kKeyTerms = 3;
+
 // Sizes that depend on the number of thin columns.
 template <int kColumns>
 struct Layout {
   static constexpr int kTiles = kColumns / 4;  // groups of four factors
-  // Rows of the rank-20 part. Key side: window entries as hi and mid, then old factors of each group as hi, mid, lo,
+  // Rows of the rank-20 part. Key side: window entries as hi, mid and lo, then old factors of each group as hi, mid, lo,
   // hi. Value side: window entries, then old factors as hi, hi, hi, lo: their product lacks mid x lo and below.
-  static constexpr int kKeyBlocks = 2 + kTiles;
+  static constexpr int kKeyBlocks = kKeyTerms + kTiles;
   static constexpr int kValueBlocks = 1 + kTiles;
   static constexpr int kInnerRows = kValueBlocks * 16;
   static constexpr int kKeyHalfBytes = kKeyBlocks * 16 * kDim;

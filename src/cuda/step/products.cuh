@@ -66,7 +66,7 @@ __device__ __forceinline__ bool write_digits(SharedStorage& smem, const Place& p
 
 __device__ __forceinline__ void write_terms(SharedStorage& smem, const Place& place, const Sides& side,
                                             float code_scale) {
-  const BfloatPair terms = split_pair<3>(code_scale * side.key, kQueryBoost * code_scale * side.query);
+  const BfloatPair terms = split_pair(code_scale * side.key, kQueryBoost * code_scale * side.query);
   const uint32_t term[kTerms] = {terms.hi, terms.mid, terms.lo};
 #pragma unroll
   for (int i = 0; i < kTerms; ++i) {
