@@ -131,8 +131,9 @@ __device__ __forceinline__ void multiply_half_first(float* c, uint32_t a0, uint3
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(0.0f));
 }
 
-// c += a b of bytes, exactly, a signed and b signed or not: inner dimension 32. Fragments are those above with four bytes in place of two
-// halves: a = {(g, k), (g + 8, k), (g, k + 16), (g + 8, k + 16)} and b = {k, k + 16} with k = 4t ... 4t + 3.
+// c += a b of bytes, exactly, a signed and b signed or not: inner dimension 32. Fragments are those above with four
+// bytes in place of two halves: a = {(g, k), (g + 8, k), (g, k + 16), (g + 8, k + 16)} and b = {k, k + 16} with k = 4t
+// ... 4t + 3.
 __device__ __forceinline__ void multiply_bytes(int32_t* c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                                                uint32_t b0, uint32_t b1) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"

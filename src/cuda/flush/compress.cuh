@@ -97,7 +97,7 @@ __device__ __forceinline__ void subtract_factors(SharedStorage<kColumns>& smem, 
 
 // E += A B. Two terms of a window key do here, as its own rounding is what E is made of: new factors, which are rounded
 // to halves, are what must not depend on the last bits.
-template <int kColumns>
+template <Decay kDecay, int kColumns>
 __device__ __forceinline__ void add_window(const SharedStorage<kColumns>& smem, Residual& e) {
   const Tiles<kColumns> tiles(smem);
   begin_products();
@@ -105,7 +105,8 @@ __device__ __forceinline__ void add_window(const SharedStorage<kColumns>& smem, 
   for (int tile = 0; tile < 2; ++tile) {
 #pragma unroll
     for (int term = 0; term < 2; ++term) {
-      multiply(e[tile], tiles.columns(smem.value_side, tile, 0), tiles.columns(smem.key_side, 0, term));
+      multiply(e[tile], tiles.columns(smem.value_side, tile, 0),
+               tiles.columns(smem.key_side, 0, kFirstResidualTerm<kDecay> + term));
     }
 #pragma unroll
     for (int group = 0; group < Layout<kColumns>::kTiles; ++group) {

@@ -30,7 +30,7 @@ __device__ __forceinline__ void orthonormalize_again(SharedStorage<kColumns>& sm
 // Step 2: the thread's rows of Q and U = S^T Q, from its row of q0. S P is taken as (S Z) L^-T with Z = P L^T, and U as
 // (S^T Y) L^-T with Y = Q L^T, so that L is found beside the product; where that would not be accurate, the columns are
 // made orthonormal first and the product is taken again.
-template <int kColumns>
+template <Decay kDecay, int kColumns>
 __device__ __forceinline__ void find_factors(SharedStorage<kColumns>& smem, const Place& place,
                                              const CodeFragments& transposed, int rank, ThinRow<kColumns>& value_row,
                                              ThinRow<kColumns>& key_row) {
@@ -38,8 +38,8 @@ __device__ __forceinline__ void find_factors(SharedStorage<kColumns>& smem, cons
   Conditioning conditioning;
 #pragma unroll 1
   for (int product = 0;; ++product) {
-    conditioning = multiply_state<kColumns, true>(smem, place, transposed, rank, product == 1 ? 1 : kNoGram, value_row,
-                                                  smem.value_scale[place.own], key_row);
+    conditioning = multiply_state<kDecay, kColumns, true>(smem, place, transposed, rank, product == 1 ? 1 : kNoGram,
+                                                          value_row, smem.value_scale[place.own], key_row);
     if (product == 2) return;
     if (product == 1) {
       if (conditioning >= Conditioning::kGood) break;
@@ -53,8 +53,8 @@ __device__ __forceinline__ void find_factors(SharedStorage<kColumns>& smem, cons
     }
 #pragma unroll 1
     for (bool settled = false;; settled = true) {
-      conditioning = multiply_state<kColumns, false>(smem, place, transposed, rank, settled ? kNoGram : 0, key_row,
-                                                     key_scale, value_row);
+      conditioning = multiply_state<kDecay, kColumns, false>(smem, place, transposed, rank, settled ? kNoGram : 0,
+                                                             key_row, key_scale, value_row);
       if (settled) break;
       if (conditioning >= Conditioning::kGood) {
         apply_cholesky(smem, place, value_row);

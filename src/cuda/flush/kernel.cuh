@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
       load_row<kColumns>(smem.start[place.own], value_row);
       publish_operands();  // the staged window has been read
       prepare_code_terms(smem, place.thread);
-      find_factors(smem, place, transposed, rank, value_row, key_row);
+      find_factors<kDecay>(smem, place, transposed, rank, value_row, key_row);
     }
 
     __syncthreads();  // the operands of the last product have been read
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
       __syncthreads();
       start_residual(smem, place, arguments.code_exponents, residual);
       subtract_factors(smem, place, residual);
-      add_window(smem, residual);
+      add_window<kDecay>(smem, residual);
       write_column_parts(smem, place, residual);
     }
     __syncthreads();  // all operands have been read

@@ -60,7 +60,7 @@ __device__ __forceinline__ void decay_entries(const KeyPair& own, const uint32_t
   }
 }
 
-// Window entries: w D k as hi, mid and lo. With a decay by head the weights hold D.
+// Window entries: see kKeyTerms.
 template <Decay kDecay, int kColumns>
 __device__ __forceinline__ void prepare_window_keys(SharedStorage<kColumns>& smem, const KeyPair& own) {
   constexpr int kOwnEntries = kEntries / 2;
@@ -89,16 +89,29 @@ __device__ __forceinline__ void prepare_window_keys(SharedStorage<kColumns>& sme
       shared_address(smem.key_side) + key_side_offset<kColumns>(row_of_entry(kOwnEntries * own.half), own.pair);
 #pragma unroll
   for (int i = kOwnEntries - 1; i >= 0; --i) {
-    float2 value = unpack_bfloat(key[i]);
-    value = make_float2(weight[i] * value.x, weight[i] * value.y);
-    if constexpr (kDecay == Decay::kByChannel) value = make_float2(value.x * decay[i].x, value.y * decay[i].y);
     const bool live = weight[i] != 0.0f;  // otherwise nothing, whatever the rows hold
-    const BfloatPair terms = split_pair(live ? value.x : 0.0f, live ? value.y : 0.0f);
     // Row i or i + 4 of its group of eight, whose chunks are exchanged accordingly.
-    const uint32_t place = (target ^ (i % 4) << 4) + row_of_entry(i) * 128;
-    store_shared(place, terms.hi);
-    store_shared(place + Layout<kColumns>::kBlockBytes, terms.mid);
-    store_shared(place + 2 * Layout<kColumns>::kBlockBytes, terms.lo);
+    uint32_t place = (target ^ (i % 4) << 4) + row_of_entry(i) * 128;
+    const auto store = [&](uint32_t term) {
+      store_shared(place, term);
+      place += Layout<kColumns>::kBlockBytes;
+    };
+    if constexpr (kDecay == Decay::kByChannel) {
+      float2 value = unpack_bfloat(key[i]);
+      value = make_float2(weight[i] * value.x, weight[i] * value.y);
+      value = make_float2(value.x * decay[i].x, value.y * decay[i].y);
+      const BfloatPair terms = split_pair(live ? value.x : 0.0f, live ? value.y : 0.0f);
+      store(terms.hi);
+      store(terms.mid);
+      store(terms.lo);
+    } else {
+      const uint32_t own_key = live ? key[i] : 0;
+      const float2 value = unpack_bfloat(own_key);
+      const BfloatPair terms = split_pair(weight[i] * value.x, weight[i] * value.y);
+      store(own_key);
+      store(terms.hi);
+      store(terms.mid);
+    }
   }
 }
 

@@ -149,10 +149,10 @@ constexpr int kNoGram = -1;
 
 // A^T x (values) or B x over the warp's channels, whose rows of x are the lanes', and the warp's part of the Gram
 // matrix of x into `gram_buffer`, if there is one.
-template <int kColumns, bool kFromValues>
+template <Decay kDecay, int kColumns, bool kFromValues>
 __device__ __forceinline__ void sum_own_channels(SharedStorage<kColumns>& smem, const Place& place, int gram_buffer) {
   constexpr int kTiles = Layout<kColumns>::kTiles;
-  constexpr int kWindowBlocks = kFromValues ? 1 : kKeyTerms;
+  constexpr int kWindowBlocks = kFromValues ? 1 : kIteratedTerms<kDecay>;
   TermSums window[kTiles] = {};
   TermSums factors[kTiles][kTiles] = {};  // [block][group]
   TermGram<kColumns> gram = {};
@@ -176,7 +176,7 @@ __device__ __forceinline__ void sum_own_channels(SharedStorage<kColumns>& smem, 
     }
 #pragma unroll
     for (int block = 0; block < kTiles; ++block) {
-      load_side(a, side, place, kWindowBlocks + block, half);
+      load_side(a, side, place, (kFromValues ? 1 : kKeyTerms) + block, half);
 #pragma unroll
       for (int group = 0; group < kTiles; ++group) {
         multiply_terms(factors[block][group], a, &b[group][2 * half]);
@@ -245,7 +245,7 @@ __device__ __forceinline__ void write_digits(SharedStorage<kColumns>& smem, cons
 
 // The sums over all channels as an operand. Rows of old factors are those that the other side's want: key rows hi, mid,
 // lo, hi the sum, the sum, the sum and 0, value rows hi, hi, hi, lo the sum, 0, 0 and the sum.
-template <int kColumns, bool kFromValues>
+template <Decay kDecay, int kColumns, bool kFromValues>
 __device__ __forceinline__ void write_inner(SharedStorage<kColumns>& smem, const Place& place) {
 #pragma unroll
   for (int i = 0; i < Layout<kColumns>::kInnerRows * kColumns / kThreads; ++i) {
@@ -255,8 +255,9 @@ __device__ __forceinline__ void write_inner(SharedStorage<kColumns>& smem, const
     const uint32_t of_block = row % 16;
     const bool entry = row < kEntries;
     const uint32_t source = entry ? row : kEntries + 4 * (row / 16 - 1) + of_block % 4;
-    const float sum = (smem.partial[0][source][column] + smem.partial[1][source][column]) +
-                      (smem.partial[2][source][column] + smem.partial[3][source][column]);
+    float sum = (smem.partial[0][source][column] + smem.partial[1][source][column]) +
+                (smem.partial[2][source][column] + smem.partial[3][source][column]);
+    if (kDecay == Decay::kByHead && entry) sum *= smem.window_weight[row_of_entry(row)];  // an entry's row, and back
     const bool wanted = entry || (kFromValues ? of_block < 12 : of_block < 4 || of_block >= 12);
     const BfloatTerms terms = split_value(wanted ? sum : 0.0f);
     store_shared(shared_address(&smem.operand.inner[0][column / 4][row][column % 4 * 2]), terms.hi_mid);
@@ -306,11 +307,12 @@ __device__ __forceinline__ void multiply_codes(const SharedStorage<kColumns>& sm
 }
 
 // B^T times A^T x, or A times B x: entries, of which B has terms, then factors.
-template <int kColumns, bool kTransposed>
+template <Decay kDecay, int kColumns, bool kTransposed>
 __device__ __forceinline__ void multiply_inner(const SharedStorage<kColumns>& smem, const Place& place,
                                                TermSums (&sums)[2][Layout<kColumns>::kTiles]) {
   constexpr int kTiles = Layout<kColumns>::kTiles;
-  constexpr int kWindowBlocks = kTransposed ? kKeyTerms : 1;
+  constexpr int kWindowBlocks = kTransposed ? kIteratedTerms<kDecay> : 1;
+  constexpr int kFactorBlock = kTransposed ? kKeyTerms : 1;
   constexpr int kBlocks = 1 + kTiles;
   static_assert(kBlocks == Layout<kColumns>::kValueBlocks && kTiles * kBlocks % 2 == 0);
   uint32_t b[kTiles * kBlocks][4];  // two matrices for each group and block of hi and mid; then of lo
@@ -320,8 +322,8 @@ __device__ __forceinline__ void multiply_inner(const SharedStorage<kColumns>& sm
   }
 #pragma unroll
   for (int inner = 0; inner < kBlocks; ++inner) {
-    const int first = inner == 0 ? 0 : kWindowBlocks + inner - 1;
-    const int end = kWindowBlocks + inner;
+    const int first = inner == 0 ? 0 : kFactorBlock + inner - 1;
+    const int end = inner == 0 ? kWindowBlocks : first + 1;
 #pragma unroll
     for (int block = first; block < end; ++block) {
 #pragma unroll
@@ -374,7 +376,7 @@ __device__ __forceinline__ void exchange_rows(SharedStorage<kColumns>& smem, con
 // kTransposed: the thread's row of S^T x = c (C^T (s_v x)) + B^T (A^T x); otherwise of S x = s_v (C (c x)) + A (B x).
 // `transposed` are the fragments of C^T, x_row is the thread's row of x, and `scale` what scales it. With a Gram
 // buffer, the Cholesky factor of x's Gram matrix is found beside the products; the same in all warps.
-template <int kColumns, bool kTransposed>
+template <Decay kDecay, int kColumns, bool kTransposed>
 __device__ __forceinline__ Conditioning multiply_state(SharedStorage<kColumns>& smem, const Place& place,
                                                        const CodeFragments& transposed, int rank, int gram_buffer,
                                                        const ThinRow<kColumns>& x_row, float scale,
@@ -388,19 +390,19 @@ __device__ __forceinline__ Conditioning multiply_state(SharedStorage<kColumns>& 
     write_largest(smem, place, scaled);
     write_terms(smem, place, x_row);
     __syncwarp();
-    sum_own_channels<kColumns, kTransposed>(smem, place, gram_buffer);
+    sum_own_channels<kDecay, kColumns, kTransposed>(smem, place, gram_buffer);
     __syncthreads();
     power = load_power(smem);
     write_words(smem, place, scaled, power);
   }
-  write_inner<kColumns, kTransposed>(smem, place);
+  write_inner<kDecay, kColumns, kTransposed>(smem, place);
   __syncwarp();
   write_digits(smem, place);
   __syncthreads();
   DigitSums code_sums[2][kTiles] = {};
   TermSums inner_sums[2][kTiles] = {};
   multiply_codes<kColumns, kTransposed>(smem, place, transposed, code_sums);
-  multiply_inner<kColumns, kTransposed>(smem, place, inner_sums);
+  multiply_inner<kDecay, kColumns, kTransposed>(smem, place, inner_sums);
   Conditioning conditioning = Conditioning::kUnclear;
   if (gram_buffer != kNoGram) conditioning = find_cholesky(smem, place, rank, gram_buffer);
   float row_scale[4];

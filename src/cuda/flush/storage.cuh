@@ -36,15 +36,21 @@ __device__ __forceinline__ uint32_t row_of_entry(uint32_t entry) {
   return (entry & 3) | (entry & 4) << 1 | (entry & 8) >> 1;
 }
 
-// Terms of a window key.
+// Blocks of the window's keys. With a decay by channel, w D k as hi, mid and lo: step 2 takes all three, and E the
+// first two. With one by head the weights hold D: step 2 takes the keys as they are and scales what they meet, which is
+// exact, and E takes w k as hi and mid, which come after.
 inline constexpr int kKeyTerms = 3;
+template <Decay kDecay>
+inline constexpr int kIteratedTerms = kDecay == Decay::kByChannel ? 3 : 1;
+template <Decay kDecay>
+inline constexpr int kFirstResidualTerm = kDecay == Decay::kByChannel ? 0 : 1;
 
 // Sizes that depend on the number of thin columns.
 template <int kColumns>
 struct Layout {
   static constexpr int kTiles = kColumns / 4;  // groups of four factors
-  // Rows of the rank-20 part. Key side: window entries as hi, mid and lo, then old factors of each group as hi, mid, lo,
-  // hi. Value side: window entries, then old factors as hi, hi, hi, lo: their product lacks mid x lo and below.
+  // Rows of the rank-20 part. Key side: blocks of window entries, then old factors of each group as hi, mid, lo, hi.
+  // Value side: window entries, then old factors as hi, hi, hi, lo: their product lacks mid x lo and below.
   static constexpr int kKeyBlocks = kKeyTerms + kTiles;
   static constexpr int kValueBlocks = 1 + kTiles;
   static constexpr int kInnerRows = kValueBlocks * 16;
@@ -64,14 +70,14 @@ enum class Conditioning {
   kOrthogonal    // ... and makes columns orthonormal at once
 };
 
-// What the flush's products with the state need of a thin matrix x. By group of four columns: a row of bfloats is hi and
-// mid of each.
+// What the flush's products with the state need of a thin matrix x. By group of four columns: a row of bfloats is hi
+// and mid of each.
 template <int kColumns>
 struct ThinOperands {
   static constexpr int kTiles = Layout<kColumns>::kTiles;
-  uint16_t terms[kTiles][kDim][8];                          // x: [group][warp, its rows]
-  uint16_t lo[kTiles][kDim][8];                             // lo and a zero, for the Gram matrix
-  uint8_t digits[16 * kTiles][kDigitPitch];                 // of scaled x: [digit][inner index]
+  uint16_t terms[kTiles][kDim][8];           // x: [group][warp, its rows]
+  uint16_t lo[kTiles][kDim][8];              // lo and a zero, for the Gram matrix
+  uint8_t digits[16 * kTiles][kDigitPitch];  // of scaled x: [digit][inner index]
   // A^T x or B x: [group][row of the rank-20 part]; lo and a zero beside them.
   uint16_t inner[2][kTiles][Layout<kColumns>::kInnerRows][8];
 };
