@@ -16,9 +16,12 @@ static_assert(kThreads == kDim, "a thread owns one row of every thin matrix");
 // Thin matrices have 4 or 8 columns, of which the rank uses the first. `kColumns` selects the variant.
 //
 // Blocks that share a multiprocessor, which bounds the registers of a thread: as many as its shared memory holds, 227
-// KiB from sm_90 on, 163 KiB on sm_80 and 99 KiB on the others.
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__) || (__CUDA_ARCH__ >= 1000 && __CUDA_ARCH__ < 1200)
+// KiB from sm_90 to sm_110, 163 KiB on sm_80 and 99 KiB on the others; where every warp multiplies for itself, a third
+// one would leave too few registers.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__)
 constexpr int blocks_per_multiprocessor(int columns) { return columns == 4 ? 3 : 2; }
+#elif __CUDA_ARCH__ >= 1000 && __CUDA_ARCH__ < 1200
+constexpr int blocks_per_multiprocessor(int /*columns*/) { return 2; }
 #elif __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900
 constexpr int blocks_per_multiprocessor(int columns) { return columns == 4 ? 2 : 1; }
 #else
