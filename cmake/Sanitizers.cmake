@@ -34,3 +34,11 @@ if(LQ_BUILD_FUZZERS)
   lq_require_sanitizer("-fsanitize=fuzzer-no-link")
   target_compile_options(lq_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
+
+# Compiles the files of a target a few at a time where they are instrumented: most of each is what the headers of
+# dependencies expand to, and every file would compile it again. Files compile alone in all other builds.
+function(lq_compile_together)
+  if(LQ_SANITIZE)
+    set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON)
+  endif()
+endfunction()
