@@ -49,6 +49,9 @@ std::vector<BackendUnderTest> backends_to_run() {
   // The best comes first.
   const auto is_same_backend = [](const BackendUnderTest& a, const BackendUnderTest& b) { return a.name == b.name; };
   result.erase(std::unique(result.begin(), result.end(), is_same_backend), result.end());
+  std::erase_if(result, [](const BackendUnderTest& backend) {
+    return backend.on_host() && context_of(backend, 2).info().threads < 2;
+  });
 #endif
   return result;
 }

@@ -36,9 +36,10 @@ inline void PrintTo(const BackendUnderTest& backend, std::ostream* out) {
 std::vector<BackendUnderTest> backends_under_test();
 // For what only host memory has: unreadable pages, worker threads, addresses of any alignment, fork.
 std::vector<BackendUnderTest> host_backends_under_test();
-// What a suite over all backends is run with: all of them, and under the thread sanitizer each with its best
-// instruction set alone. Which thread does what, and waits for whom, is decided before an instruction set comes into
-// it; the suites over the host's backends, whose subject threads are, see every one there too.
+// What a suite over all backends is run with: all of them. Under the thread sanitizer only those that can have several
+// threads, each with its best instruction set: which thread does what, and waits for whom, is decided before an
+// instruction set comes into it. Suites whose subject threads are take one of the two above and see everything there
+// too.
 std::vector<BackendUnderTest> backends_to_run();
 // A backend on a device bears the same name on every machine: tests are often listed on one and run on another.
 std::string test_name(const testing::TestParamInfo<BackendUnderTest>& info);
