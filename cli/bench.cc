@@ -96,7 +96,7 @@ void bench_flush(const BenchOptions& options) {
   show(options, record);
 }
 
-constexpr const char* kFooter = R"(
+constexpr const char* kBenchFooter = R"(
 On a CPU, "of madds" and "of bytes" are the shares of the measured limits: the products' multiply-adds, and the bytes of
 the due programs when the pool is larger than the last-level cache. On a GPU, times are device times inside a CUDA graph
 with nothing in the L2 cache, and "of stream" is the time to copy as many bytes, measured alike, over that of the flush.
@@ -191,7 +191,7 @@ void register_bench(CLI::App& app) {
   add_definition_options(*command, options->definition, {gate, heads, key_heads, rank, programs}, batch);
   command->add_option("--json", options->json,
                       "Write the record to this file; - for the standard output, without the table");
-  command->footer(kFooter);
+  command->footer(kBenchFooter);
   command->callback([options, op, due] {
     if (options->op == "flush") return bench_flush(*options);
     // A step has the flushes of its cycle.

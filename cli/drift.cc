@@ -95,7 +95,7 @@ void run_drift(const DriftOptions& options) {
   if (!options.json.empty()) write_json(options.json, to_json(options, context.info(), report));
 }
 
-constexpr const char* kFooter = R"(
+constexpr const char* kDriftFooter = R"(
 Errors are relative to the same recurrence in double: of the state, |S - S64| / |S64|; of the outputs, over the tokens
 since the record before. "early" is the second eighth of the tokens, "late" the last: a state that drifts has a larger
 error late. All outputs are rounded to bf16, which alone makes 1.6e-3.
@@ -124,7 +124,7 @@ void register_drift(CLI::App& app) {
   command->add_option("--seed", options->request.seed, "Seed of the tokens")->capture_default_str();
   command->add_option("--json", options->json,
                       "Write the record to this file; - for the standard output, without the table");
-  command->footer(kFooter);
+  command->footer(kDriftFooter);
   command->callback([options] {
     options->request.gate = options->gate == "gdn" ? Gate::kGdn : Gate::kKda;
     run_drift(*options);

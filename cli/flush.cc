@@ -100,7 +100,7 @@ void flush(const FlushOptions& options) {
              info.target, info.threads, info.threads == 1 ? "thread" : "threads", options.output);
 }
 
-constexpr const char* kFooter = R"(
+constexpr const char* kFlushFooter = R"(
 IN holds one tensor per name: codes int8 [B,H,V,K], s_k f32 [B,H,K], s_v f32 [B,H,V], u f16 [B,H,R,K], q f16 [B,H,R,V],
 kbuf bf16 [B,H,L,K], ubuf bf16 [B,H,L,V], gbuf f16 [B,H,L,K], w f32 [B,H,L], pcum f32 [B,H,K], q0 f32 [V,R].
 OUT gets codes, s_k, s_v, u and q of the new checkpoints. It is replaced as a whole, or left alone on any error.
@@ -115,7 +115,7 @@ Examples:
 void register_flush(CLI::App& app) {
   auto options = std::make_shared<FlushOptions>();
   CLI::App* const command = app.add_subcommand("flush", "Flush checkpoints and windows of a file into new checkpoints");
-  command->footer(kFooter);
+  command->footer(kFlushFooter);
   command->add_option("IN", options->input, "safetensors file of the inputs")->required();
   command->add_option("-o,--output", options->output, "safetensors file of the new checkpoints")->required();
   command->add_option("--backend", options->backend, "Backend (see leapquant info); default: the first");

@@ -107,7 +107,7 @@ void show(const std::string& json_path) {
   }
 }
 
-constexpr const char* kFooter = R"(
+constexpr const char* kInfoFooter = R"(
 Examples:
   leapquant info
   leapquant info --json -
@@ -118,7 +118,7 @@ Examples:
 void register_info(CLI::App& app) {
   auto path = std::make_shared<std::string>();
   CLI::App* const command = app.add_subcommand("info", "Show the version, the build, and the backends of this machine");
-  command->footer(kFooter);
+  command->footer(kInfoFooter);
   command->add_option("--json", *path, "Write JSON to this file instead; - is the standard output");
   command->callback([path] { show(*path); });
 }

@@ -17,7 +17,7 @@
 namespace leapquant::cli {
 namespace {
 
-constexpr int kBarWidth = 50;
+constexpr int kLongestBar = 50;
 constexpr int kCodesPerBar = 16;
 
 void print_metadata(const io::Metadata& metadata) {
@@ -52,7 +52,7 @@ void print_codes(const io::CodeStats& stats, int64_t programs) {
   fmt::print("\ncodes\n");
   for (size_t i = 0; i < bars.size(); ++i) {
     const int first = static_cast<int>(i) * kCodesPerBar - 128;
-    const auto width = static_cast<size_t>((bars[i] * kBarWidth + tallest - 1) / tallest);  // any code at all shows
+    const auto width = static_cast<size_t>((bars[i] * kLongestBar + tallest - 1) / tallest);  // any code at all shows
     fmt::print("  {:>4} .. {:>4} {:>7.3f} % {}\n", first, first + kCodesPerBar - 1,
                100.0 * static_cast<double>(bars[i]) / static_cast<double>(total), std::string(width, '#'));
   }
@@ -107,7 +107,7 @@ void inspect(const std::string& path) {
   if (holds_checkpoint(file.header())) print_checkpoint(file);
 }
 
-constexpr const char* kFooter = R"(
+constexpr const char* kInspectFooter = R"(
 Takes any safetensors file. Where it holds checkpoints (codes, s_k, s_v, u, q), also prints their scales, a histogram of
 the codes and the statistics of the decoded states. Values outside the format are reported, not refused.
 
@@ -119,7 +119,7 @@ Example:
 void register_inspect(CLI::App& app) {
   auto path = std::make_shared<std::string>();
   CLI::App* const command = app.add_subcommand("inspect", "Show the tensors of a file and the checkpoints in it");
-  command->footer(kFooter);
+  command->footer(kInspectFooter);
   command->add_option("FILE", *path, "safetensors file")->required();
   command->callback([path] { inspect(*path); });
 }

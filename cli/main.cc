@@ -18,7 +18,7 @@
 namespace leapquant::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kProgramFooter = R"(
 Examples:
   leapquant info
   leapquant verify --batch 16,32
@@ -45,7 +45,7 @@ std::string what_is_wrong(const CLI::App& app, const CLI::Error& error) {
 void set_up(CLI::App& app) {
   app.description("Quantized recurrent states of linear-attention layers: flush, verify, measure, look inside.");
   app.name("leapquant");
-  app.footer(kFooter);
+  app.footer(kProgramFooter);
   app.set_version_flag("--version", std::string("leapquant ") + lq_version());
   app.require_subcommand(1);
   app.failure_message([](const CLI::App* parsed, const CLI::Error& error) {

@@ -122,7 +122,7 @@ void report(const ReportOptions& options) {
   if (!pass) throw Exit{kExitOverBound};
 }
 
-constexpr const char* kFooter = R"(
+constexpr const char* kReportFooter = R"(
 Flushes pools of the published workloads (32 heads, rank 4) in four input families and judges every program.
 
 Examples:
@@ -136,7 +136,7 @@ void register_report(CLI::App& app) {
   CLI::App* const command = app.add_subcommand("report", "Accuracy, speed and memory on the published workloads");
   command->add_flag("--all", options->all, "All six published batch sizes instead of 16 and 32");
   command->add_option("--backend", options->backend, "Backend; default: the build's first");
-  command->footer(kFooter);
+  command->footer(kReportFooter);
   command->callback([options] { report(*options); });
 }
 

@@ -136,7 +136,7 @@ void verify_flush(const VerifyOptions& options) {
 
 void verify(const VerifyOptions& options) { options.op == "step" ? verify_step(options) : verify_flush(options); }
 
-constexpr const char* kFooter = R"(
+constexpr const char* kVerifyFooter = R"(
 A program of the flush passes when the error of its decoded state is at most 1.01 times the reference's, or, where the reference is
 almost exact, at most 0.1 % of the state's mean magnitude. "worst ratio" is the largest of the programs, "averaged" that
 of errors averaged over the batch, as published; "over" counts programs beyond the bound, and decides. A ratio of 0
@@ -161,7 +161,7 @@ Examples:
 void register_verify(CLI::App& app) {
   auto options = std::make_shared<VerifyOptions>();
   CLI::App* const command = app.add_subcommand("verify", "Judge the accuracy of a backend's flush or step");
-  command->footer(kFooter);
+  command->footer(kVerifyFooter);
   command->add_option("--backend", options->backend, "Backend to verify (see leapquant info); default: the first");
   CLI::Option* const op =
       command->add_option("--op", options->op, "Operation to verify")->check(CLI::IsMember({"flush", "step"}));

@@ -20,7 +20,7 @@
 namespace leapquant::cli {
 namespace {
 
-struct Row {
+struct StepRow {
   judge::StepRequest request;
   judge::StepJudgement judgement;
 };
@@ -41,7 +41,7 @@ void print_header(Gate gate) {
 
 const char* verdict(const judge::StepJudgement& judgement) { return judgement.passes() ? "pass" : "FAIL"; }
 
-void print_row(const Row& row) {
+void print_row(const StepRow& row) {
   const judge::StepRequest& r = row.request;
   fmt::print("{:<11} {:<9} {:>5} {:>5} {:>4} {:>8} ", judge::step_family_name(r.family),
              judge::gate_function_name(r.gate.function), r.batch, r.geometry.num_heads, r.geometry.rank,
@@ -57,7 +57,7 @@ nlohmann::ordered_json shares(Gate gate, const judge::StepJudgement& judgement) 
   return result;
 }
 
-nlohmann::ordered_json to_json(const Row& row) {
+nlohmann::ordered_json to_json(const StepRow& row) {
   const judge::StepJudgement& j = row.judgement;
   return {{"family", judge::step_family_name(row.request.family)},
           {"gate_function", judge::gate_function_name(row.request.gate.function)},
@@ -75,16 +75,16 @@ nlohmann::ordered_json to_json(const Row& row) {
           {"worst_seed", j.worst_seed}};
 }
 
-judge::StepJudgement total_of(const std::vector<Row>& rows) {
+judge::StepJudgement total_of(const std::vector<StepRow>& rows) {
   judge::StepJudgement total;
-  for (const Row& row : rows) judge::include(total, row.judgement);
+  for (const StepRow& row : rows) judge::include(total, row.judgement);
   return total;
 }
 
 nlohmann::ordered_json to_json(const VerifyOptions& options, const lq_context_info& context, int64_t seeds,
-                               const std::vector<Row>& rows) {
+                               const std::vector<StepRow>& rows) {
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
-  for (const Row& row : rows) results.push_back(to_json(row));
+  for (const StepRow& row : rows) results.push_back(to_json(row));
   const judge::StepJudgement total = total_of(rows);
   return {{"op", "step"},
           {"backend", context.backend},
@@ -98,19 +98,19 @@ nlohmann::ordered_json to_json(const VerifyOptions& options, const lq_context_in
           {"results", results}};
 }
 
-void print_total(const std::vector<Row>& rows, int64_t seeds) {
+void print_total(const std::vector<StepRow>& rows, int64_t seeds) {
   const judge::StepJudgement total = total_of(rows);
   fmt::print("{} programs of {} {}: {} over the bound ({} elements), worst share of the bound {:.4f}\n", total.programs,
              seeds, seeds == 1 ? "seed" : "seeds", total.over, total.elements_over, total.worst_use());
 }
 
 // The rows that the options ask for, not judged yet.
-std::vector<Row> requested_rows(const VerifyOptions& options, const Geometry& geometry) {
-  std::vector<Row> rows;
+std::vector<StepRow> requested_rows(const VerifyOptions& options, const Geometry& geometry) {
+  std::vector<StepRow> rows;
   for (const std::string& family : families_or(options, {"structured", "next", "random"})) {
     for (const std::string& gate : options.gate_functions) {
       for (const int64_t batch : options.batches) {
-        Row row;
+        StepRow row;
         row.request.geometry = geometry;
         row.request.family = input_or_fail(judge::parse_step_family(family));
         row.request.gate.function = input_or_fail(judge::parse_gate_function(gate));
@@ -127,16 +127,16 @@ std::vector<Row> requested_rows(const VerifyOptions& options, const Geometry& ge
 
 void verify_step(const VerifyOptions& options) {
   const Geometry geometry = requested_geometry(options);
-  std::vector<Row> rows = requested_rows(options, geometry);
+  std::vector<StepRow> rows = requested_rows(options, geometry);
   const Context context = make_context(options);
   context.require(judge::public_geometry(geometry));
   const int64_t items = std::accumulate(rows.begin(), rows.end(), int64_t{0},
-                                        [](int64_t sum, const Row& row) { return sum + row.request.batch; });
+                                        [](int64_t sum, const StepRow& row) { return sum + row.request.batch; });
   const int64_t seeds = seeds_of(options, items * geometry.num_heads);
 
   const bool table = options.json != "-";  // stdout holds one of the two
   if (table) print_header(geometry.gate);
-  for (Row& row : rows) {
+  for (StepRow& row : rows) {
     for (int64_t n = 0; n < seeds; ++n) {
       row.request.seed = options.seed + static_cast<uint64_t>(n);
       judge::include(row.judgement, input_or_fail(judge::verify_step(context, row.request)));

@@ -35,6 +35,7 @@ Status check_outside_pool(const Pool& pool, const Named& tensor);
 
 // An index vector on the pool's device that overlaps nothing of the pool.
 Result<TensorView> to_indices(const Pool& pool, const lq_tensor* idx, const char* name = "idx");
+inline const int32_t* values_of(const TensorView& indices) { return static_cast<const int32_t*>(indices.data); }
 
 // A flush of what an index vector names, a reset of it, and a copy from another's slots.
 Result<FlushPlan> plan_flush_inplace(const Pool& pool, const lq_tensor* idx, const lq_tensor* start_basis);

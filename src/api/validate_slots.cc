@@ -8,8 +8,6 @@
 namespace leapquant::api {
 namespace {
 
-const int32_t* values_of(const TensorView& indices) { return static_cast<const int32_t*>(indices.data); }
-
 // Every slot that is written is written once and read by nobody: in any order a copy then gives the same bytes. Every
 // pair is compared, since calls allocate nothing; lists are short. Only host memory can be looked at.
 Status check_apart(const SlotPlan& plan) {

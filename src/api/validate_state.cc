@@ -48,8 +48,6 @@ Status add_first_entries(const Pool& pool, const lq_tensor& offset, StatePlan& p
                             device);
 }
 
-const int32_t* values_of(const TensorView& indices) { return static_cast<const int32_t*>(indices.data); }
-
 }  // namespace
 
 Result<StatePlan> plan_import(const Pool& pool, const ImportRequest& request) {

@@ -112,13 +112,12 @@ std::vector<Half> to_factors(const std::vector<Real>& thin) {
 template <class Real>
 std::vector<Real> residual(const Geometry& geometry, std::span<const Real> state, const Factors& factors) {
   const int64_t key_dim = geometry.key_dim;
+  const std::vector<Real> u = factor_values<Real>(factors.key_factor.data(), geometry.rank, key_dim, key_dim);
   std::vector<Real> rest(state.begin(), state.end());
   for (int64_t v = 0; v < geometry.value_dim; ++v) {
     for (int64_t r = 0; r < geometry.rank; ++r) {
       const Real value_factor = to_float(factors.value_factor[r * geometry.value_dim + v]);
-      for (int64_t k = 0; k < key_dim; ++k) {
-        rest[v * key_dim + k] -= value_factor * static_cast<Real>(to_float(factors.key_factor[r * key_dim + k]));
-      }
+      for (int64_t k = 0; k < key_dim; ++k) rest[v * key_dim + k] -= value_factor * u[r * key_dim + k];
     }
   }
   return rest;

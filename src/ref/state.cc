@@ -5,6 +5,16 @@
 #include <cmath>
 
 namespace leapquant::ref {
+
+template <class Real>
+std::vector<Real> factor_values(const Half* factor, int64_t rank, int64_t row, int64_t n) {
+  std::vector<Real> values(static_cast<size_t>(rank * n));
+  for (int64_t r = 0; r < rank; ++r) {
+    for (int64_t i = 0; i < n; ++i) values[r * n + i] = to_float(factor[r * row + i]);
+  }
+  return values;
+}
+
 namespace {
 
 // S0[v, k] = sum_r q[r, v] u[r, k] + codes[v, k] (s_k[k] / 127) s_v[v]
@@ -12,14 +22,15 @@ template <class Real>
 std::vector<Real> decode_as(const Geometry& geometry, const CheckpointProgram& checkpoint) {
   const int64_t value_dim = geometry.value_dim;
   const int64_t key_dim = geometry.key_dim;
+  const std::vector<Real> q =
+      factor_values<Real>(checkpoint.value_factor, geometry.rank, checkpoint.value_factor_row, value_dim);
+  const std::vector<Real> u =
+      factor_values<Real>(checkpoint.key_factor, geometry.rank, checkpoint.key_factor_row, key_dim);
   std::vector<Real> state(static_cast<size_t>(geometry.state_elements()));
   for (int64_t v = 0; v < value_dim; ++v) {
     for (int64_t k = 0; k < key_dim; ++k) {
       Real sum = 0;
-      for (int64_t r = 0; r < geometry.rank; ++r) {
-        sum += static_cast<Real>(to_float(checkpoint.value_factor[r * checkpoint.value_factor_row + v])) *
-               static_cast<Real>(to_float(checkpoint.key_factor[r * checkpoint.key_factor_row + k]));
-      }
+      for (int64_t r = 0; r < geometry.rank; ++r) sum += q[r * value_dim + v] * u[r * key_dim + k];
       const Real code_scale = static_cast<Real>(checkpoint.key_scale[k]) / Real(kCodeMax);
       const Real row_scale = checkpoint.value_scale[v];
       state[v * key_dim + k] = sum + static_cast<Real>(checkpoint.codes[v * key_dim + k]) * code_scale * row_scale;
@@ -90,6 +101,8 @@ std::vector<double> decode(const Geometry& geometry, const CheckpointProgram& ch
   return decode_as<double>(geometry, checkpoint);
 }
 
+template std::vector<float> factor_values<float>(const Half*, int64_t, int64_t, int64_t);
+template std::vector<double> factor_values<double>(const Half*, int64_t, int64_t, int64_t);
 template std::vector<float> exponentials<float>(std::span<const float>);
 template std::vector<double> exponentials<double>(std::span<const double>);
 template std::vector<float> combined_state<float>(const Geometry&, const CheckpointProgram&, const WindowProgram&,

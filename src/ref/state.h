@@ -20,6 +20,10 @@ Real dot(std::span<const Real> a, std::span<const Real> b) {
   return sum;
 }
 
+// A factor of rank R whose columns of n values lie `row` apart: [R, n]. Loops over its products convert it once.
+template <class Real>
+std::vector<Real> factor_values(const Half* factor, int64_t rank, int64_t row, int64_t n);
+
 // The exponential of every value.
 template <class Real>
 std::vector<Real> exponentials(std::span<const Real> values);

@@ -17,7 +17,6 @@ namespace {
 using io::ProgramFile;
 
 const Geometry kGeometry = {.num_heads = 2, .num_key_heads = 2};
-constexpr const char* kDefinition = LQ_DATA_DIR "/definitions/leapquant_kda_flush_r4_int8_h32_v128_k128.json";
 
 // Part `n` of a tensor of `count` programs.
 template <class T>

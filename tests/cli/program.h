@@ -15,6 +15,8 @@
 
 namespace leapquant::cli {
 
+constexpr const char* kDefinition = LQ_DATA_DIR "/definitions/leapquant_kda_flush_r4_int8_h32_v128_k128.json";
+
 struct Outcome {
   int code;  // exit code; -1 when a signal ended the program
   std::string out;

@@ -16,8 +16,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kDefinition = LQ_DATA_DIR "/definitions/leapquant_kda_flush_r4_int8_h32_v128_k128.json";
-
 void write_text(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
 void expect_keys(const json& object, std::initializer_list<const char*> keys) {

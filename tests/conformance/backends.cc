@@ -43,19 +43,32 @@ std::vector<BackendUnderTest> host_backends_under_test() {
   return result;
 }
 
+std::vector<BackendUnderTest> backends_to_run() {
+  std::vector<BackendUnderTest> result = backends_under_test();
+#if defined(__SANITIZE_THREAD__)
+  // The best comes first.
+  const auto is_same_backend = [](const BackendUnderTest& a, const BackendUnderTest& b) { return a.name == b.name; };
+  result.erase(std::unique(result.begin(), result.end(), is_same_backend), result.end());
+  std::erase_if(result, [](const BackendUnderTest& backend) {
+    return backend.on_host() && context_of(backend, 2).info().threads < 2;
+  });
+#endif
+  return result;
+}
+
 std::string test_name(const testing::TestParamInfo<BackendUnderTest>& info) {
   return info.param.on_host() ? info.param.name + "_" + info.param.target : info.param.name;
 }
 
 std::vector<GatedBackend> backends_with(Gate gate) {
   std::vector<GatedBackend> result;
-  for (const BackendUnderTest& backend : backends_under_test()) result.push_back({backend, gate});
+  for (const BackendUnderTest& backend : backends_to_run()) result.push_back({backend, gate});
   return result;
 }
 
 std::vector<GatedBackend> host_backends_with(Gate gate) {
-  std::vector<GatedBackend> result = backends_with(gate);
-  std::erase_if(result, [](const GatedBackend& gated) { return !gated.backend.on_host(); });
+  std::vector<GatedBackend> result;
+  for (const BackendUnderTest& backend : host_backends_under_test()) result.push_back({backend, gate});
   return result;
 }
 

@@ -98,7 +98,7 @@ TEST(Version, IsTheOneOfTheHeader) {
   EXPECT_STREQ(lq_status_name(LQ_OUT_OF_MEMORY), "OUT_OF_MEMORY");
 }
 
-LQ_FOR_ALL_BACKENDS(ProcessTest);
+INSTANTIATE_TEST_SUITE_P(Backends, ProcessTest, testing::ValuesIn(backends_under_test()), test_name);
 LQ_FOR_HOST_BACKENDS(ForkTest);
 
 }  // namespace
