@@ -119,6 +119,7 @@ __global__ void __launch_bounds__(step::kThreads, kBlocksPerMultiprocessor)
     const step::Token token(smem, arguments.step.gate, place, gate_channel);
     copy_drafted<kDecay>(smem, place, record, occupied, t);
     step::copy_window<kDecay>(smem, place, occupied, entries);
+    step::write_beta(smem, place, token);
     const step::Gate<kDecay> gate(arguments.step, smem, place, token, scales);
     const bool finite = step_token(arguments.step, smem, place, codes, scales, token, gate, entries, t);
     write_gate(record, t, gate);

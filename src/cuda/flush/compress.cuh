@@ -62,8 +62,7 @@ __device__ __forceinline__ void start_residual(const SharedStorage<kColumns>& sm
           const uint32_t low = convert(codes[tile][2 * half]);
           const uint32_t high = convert(codes[tile][2 * half + 1]);
           float* const c = &e[tile][4 * (2 * chunk + odd)];
-          multiply_half_first(c, low, high, mid);
-          multiply_half(c, low, high, hi);
+          multiply_half_first(c, low, high, low, high, hi, mid);
           c[0] *= scale[2 * tile];
           c[1] *= scale[2 * tile];
           c[2] *= scale[2 * tile + 1];

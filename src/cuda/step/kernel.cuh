@@ -41,6 +41,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kDecay))
   }
   copy_weights(smem, place);
   copy_window<kDecay>(smem, place, entries, entries);
+  write_beta(smem, place, token);
   const Gate<kDecay> gate(arguments, smem, place, token, scales);
   const bool in_place = arguments.slot_index != nullptr;
   const bool finite = step_token(arguments, smem, place, codes, scales, token, gate, entries, in_place ? entries : 0);

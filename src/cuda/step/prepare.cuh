@@ -150,4 +150,9 @@ __device__ __forceinline__ float beta_of(float input) {
   return __bfloat162float(__float2bfloat16_rn(static_cast<float>(sigmoid(static_cast<double>(input)))));
 }
 
+// By one warp, to be read at the end of the token: while the window is on its way, which hides what double takes.
+__device__ __forceinline__ void write_beta(SharedStorage& smem, const Place& place, const Token& token) {
+  if (place.warp == 0) smem.beta = beta_of(bfloat_of(token.beta_input));
+}
+
 }  // namespace leapquant::cuda::step

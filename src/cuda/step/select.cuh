@@ -66,10 +66,9 @@ template <Decay kDecay>
 __device__ __forceinline__ bool find_entries(const StepArguments& arguments, const SharedStorage& smem,
                                              const Program& program, uint32_t thread, int32_t count,
                                              uint32_t& entries) {
-  const bool in_place = arguments.slot_index != nullptr;
-  if (!in_place) {
-    entries = static_cast<uint32_t>(count);
-    if (entries < kEntries) return true;
+  entries = static_cast<uint32_t>(count);
+  if (entries < kEntries) return true;
+  if (arguments.slot_index == nullptr) {
     write_no_numbers<kDecay>(smem, thread);
     return false;
   }

@@ -16,7 +16,6 @@ __device__ __forceinline__ bool step_token(const StepArguments& arguments, Stora
                                            const Token& token, const Gate<kDecay>& gate, uint32_t entries,
                                            uint32_t row) {
   // T1, T2
-  if (place.warp == 0) smem.beta = beta_of(bfloat_of(token.beta_input));
   smem.value[place.thread] = make_uint2(token.value, __float_as_uint(scales.value));
   float power;
   const Sides side = normalize(smem, place, token, gate.code_scale, power);
