@@ -15,10 +15,6 @@ cudaError_t prepare(int* resident) {
   cudaError_t error =
       cudaFuncSetAttribute(flush_kernel<kDecay, kColumns>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error != cudaSuccess) return error;
-  // Otherwise a multiprocessor may be left with less shared memory than its blocks need, and run fewer.
-  error = cudaFuncSetAttribute(flush_kernel<kDecay, kColumns>, cudaFuncAttributePreferredSharedMemoryCarveout,
-                               cudaSharedmemCarveoutMaxShared);
-  if (error != cudaSuccess) return error;
   int of_one = 0;
   error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_one, flush_kernel<kDecay, kColumns>, kThreads, kBytes);
   if (error != cudaSuccess) return error;
