@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "bench/pool_backup.h"
 #include "bench/stopwatch.h"
-#include "device/memory.h"
 #include "judge/pool_io.h"
 #include "judge/verify.h"
 
@@ -18,25 +18,6 @@ constexpr size_t kFewestRuns = 9;
 constexpr size_t kMostRuns = 200;
 constexpr int kWarmups = 2;
 constexpr int64_t kDistinctItems = 4;  // the pool repeats the programs of this many sequences
-
-// What a flush changes and the next one needs: put back from here.
-class WindowBackup {
- public:
-  explicit WindowBackup(const lq_pool_tensors& pool) {
-    for (const lq_tensor& tensor : {pool.w, pool.gbuf, pool.pcum, pool.p}) {
-      if (tensor.data == nullptr) continue;  // of the other gate
-      auto* const data = static_cast<char*>(tensor.data);
-      saved_.emplace_back(data, std::vector<char>(data, data + device::tensor_bytes(tensor)));
-    }
-  }
-
-  void restore() const {
-    for (const auto& [data, copy] : saved_) std::copy(copy.begin(), copy.end(), data);
-  }
-
- private:
-  std::vector<std::pair<char*, std::vector<char>>> saved_;
-};
 
 }  // namespace
 
@@ -54,7 +35,7 @@ FlushTiming time_flush(const Context& context, const FlushCase& flush_case) {
   for (int64_t slot = 1; slot <= flush_case.batch; ++slot) {
     judge::write_slot(tensors, slot, inputs, slot % kDistinctItems);
   }
-  const WindowBackup backup(tensors);
+  const PoolBackup backup(changed_by_flush(tensors));
 
   FlushTiming timing;
   const auto programs = static_cast<size_t>(tensors.hcnt.shape[0] * tensors.hcnt.shape[1]);

@@ -24,7 +24,8 @@ struct FlushTiming {
 // Checkpoints and windows of a case's slots.
 int64_t pool_bytes(const FlushCase& flush_case);
 
-// Times flushes of one pool. Windows are put back between the timed calls, so that each does the same work.
+// Times flushes of one pool. Checkpoints and windows are put back between the timed calls, so that each does the
+// same work.
 FlushTiming time_flush(const Context& context, const FlushCase& flush_case);
 
 // The least time the machine could take: for the multiply-adds, and, when the pool does not fit in the last-level

@@ -11,12 +11,13 @@
 namespace leapquant::bench {
 
 // Device time of one flush out of eight in a CUDA graph. The eight flush disjoint sets of slots in rotation, so that
-// each finds its data outside the L2 cache. Windows are put back between the replays, so that each does the same work.
+// each finds its data outside the L2 cache. Checkpoints and windows are put back before every replay, so that all flush
+// the same programs: checkpoints that stayed would absorb one window again and again, and degenerate.
 // Programs, bytes and time are those of one flush: where the due programs are drawn, the mean of the eight.
 FlushTiming time_flush_on_gpu(const Context& context, const FlushCase& flush_case);
 
 // The same of one step, or of one token of a cycle, which is as many rounds of the eight sets as a window has entries.
-// Counters, weights and decays are put back between the replays.
+// What it changes is put back before every replay.
 StepTiming time_step_on_gpu(const Context& context, const StepCase& step_case);
 
 // Microseconds of a stream, in a graph like that of the steps, that reads `bytes`.

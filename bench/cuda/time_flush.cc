@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "bench/cuda/gpu_bench.h"
-#include "bench/cuda/pool_backup.h"
 #include "bench/cuda/pool_fill.h"
 #include "bench/cuda/timed_graph.h"
+#include "bench/pool_backup.h"
 #include "device/cuda_check.h"
 #include "device/memory.h"
 
@@ -59,7 +59,7 @@ FlushTiming time_flush_on_gpu(const Context& context, const FlushCase& flush_cas
   fill_slots(pool, flush_case.layout, inputs.checkpoint, inputs.window);
   const DuePrograms due = set_counters(pool.tensors().hcnt, flush_case);
   const lq_pool_tensors tensors = pool.tensors();
-  const PoolBackup backup(place.index, {tensors.w, tensors.gbuf, tensors.pcum, tensors.p});
+  const PoolBackup backup(changed_by_flush(tensors));
 
   std::vector<int32_t> slots(static_cast<size_t>(kAllSets * flush_case.batch));
   std::iota(slots.begin(), slots.end(), 1);

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "bench/cuda/gpu_bench.h"
-#include "bench/cuda/pool_backup.h"
 #include "bench/cuda/pool_fill.h"
 #include "bench/cuda/timed_graph.h"
 #include "bench/flush_case.h"
+#include "bench/pool_backup.h"
 #include "device/cuda_check.h"
 #include "device/memory.h"
 #include "judge/random.h"
@@ -152,11 +152,10 @@ StepTiming time_step_on_gpu(const Context& context, const StepCase& step_case) {
   const std::vector<int32_t> counters = drawn_counters(step_case, tensors.hcnt.shape[0] * tensors.hcnt.shape[1]);
   check_cuda(cudaMemcpy(tensors.hcnt.data, counters.data(), tensor_bytes(tensors.hcnt), cudaMemcpyHostToDevice),
              "filling a pool");
-  // What a step changes and the next replay needs as it was.
-  const PoolBackup backup(place.index, {tensors.hcnt, tensors.pcum, tensors.p, tensors.w});
   const StepArguments arguments(place, step_case, step_bench_inputs(geometry, kDistinctTokens).token,
                                 bench_inputs(geometry, 1).q0);
   const bool cycle = step_case.op == StepOp::kCycle;
+  const PoolBackup backup(cycle ? changed_by_cycle(tensors) : changed_by_step(tensors));
   const auto call = [&](int set, int round, cudaStream_t stream) {
     const lq_tensor idx = arguments.indices(set);
     const lq_tensor o = arguments.output(set);
@@ -170,10 +169,7 @@ StepTiming time_step_on_gpu(const Context& context, const StepCase& step_case) {
   TimedGraph graph(place.index, call, cycle ? geometry.window : 1);
 
   StepTiming timing;
-  // A cycle leaves every window as full as it was.
-  timing.us = graph.time([&](cudaStream_t stream) {
-    if (!cycle) backup.restore(stream);
-  });
+  timing.us = graph.time([&](cudaStream_t stream) { backup.restore(stream); });
   check_stepped(pool, step_case, counters);
   timing.programs = step_case.batch * geometry.num_heads;
   timing.step_bytes = timing.programs * (cycle ? step_cycle_bytes(geometry) / geometry.window

@@ -53,6 +53,16 @@ void CudaMemory::download(void* host) const {
   check_cuda(cudaMemcpy(host, data(), bytes_, cudaMemcpyDeviceToHost), "copying from the device");
 }
 
+void CudaMemory::copy_from(const void* memory) {
+  check_cuda(cudaMemcpy(data(), memory, bytes_, cudaMemcpyDeviceToDevice), "copying on the device");
+  check_cuda(cudaStreamSynchronize(nullptr), "copying on the device");  // such a copy doesn't wait for itself
+}
+
+void CudaMemory::enqueue_copy_to(void* memory, void* stream) const {
+  check_cuda(cudaMemcpyAsync(memory, data(), bytes_, cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream)),
+             "copying on the device");
+}
+
 #else
 
 CudaMemory::CudaMemory(int32_t /*device*/, size_t bytes) : bytes_(bytes) {
@@ -62,6 +72,8 @@ CudaMemory::CudaMemory(int32_t /*device*/, size_t bytes) : bytes_(bytes) {
 void CudaMemory::Free::operator()(void* /*memory*/) const noexcept {}
 void CudaMemory::upload(const void* /*host*/) {}
 void CudaMemory::download(void* /*host*/) const {}
+void CudaMemory::copy_from(const void* /*memory*/) {}
+void CudaMemory::enqueue_copy_to(void* /*memory*/, void* /*stream*/) const {}
 
 #endif
 

@@ -18,7 +18,7 @@ namespace leapquant::device {
 // Bytes of a contiguous tensor.
 size_t tensor_bytes(const lq_tensor& tensor);
 
-// Memory of a CUDA device. Copies have arrived when they return, for work on any stream.
+// Memory of a CUDA device. Copies have arrived when they return, for work on any stream; but for one that is enqueued.
 class CudaMemory {
  public:
   CudaMemory(int32_t device, size_t bytes);
@@ -27,6 +27,9 @@ class CudaMemory {
   size_t bytes() const { return bytes_; }
   void upload(const void* host);
   void download(void* host) const;
+  // From and to as many bytes on the same device, the latter in the order of `stream`, a cudaStream_t.
+  void copy_from(const void* memory);
+  void enqueue_copy_to(void* memory, void* stream) const;
 
  private:
   struct Free {
