@@ -89,6 +89,7 @@ void speculate_between_guards(const Pool& pool, const judge::StepInputs& inputs,
   arguments.accepted_values = {2, 2, 1, 1};
   arguments.upload();
   const DeviceArray states(static_cast<size_t>(2 * heads * 128 * 128) * sizeof(float));
+  check_cuda(cudaMemset(states.data(), 0, states.bytes()));
   lq_tensor state = on_device(tensor(states.data(), LQ_FLOAT32, {2, heads, 128, 128}));
   const InplaceArguments slots(kDevice, {3, 2}, basis);
   Guards rows;
