@@ -132,6 +132,7 @@ Tensors gathered(Tensors tensors, const std::vector<int64_t>& items, int64_t bat
 
 // Flushes a batch of a family and judges it by the strict bound, program by program.
 void expect_within_bound(const Context& context, judge::Family family, const Geometry& geometry, int64_t batch);
+void expect_within_bound(const Context& context, const judge::FlushInputs& inputs);
 
 // One item of a batch as a batch of its own.
 judge::FlushInputs item_of(const judge::FlushInputs& inputs, int64_t item);
