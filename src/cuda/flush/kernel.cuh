@@ -14,9 +14,9 @@
 //
 // Products with C are of bytes, exactly: the thin operand is an integer of three digits under a power of two. Those of
 // the rank-20 part are of bfloats with fp32 sums: updates are exact as bfloats, old factors are three or two of them,
-// window keys three in step 2 and two in E (of GDN exact in step 2), a thin operand three, 24 bits: the last of them decide
-// how new factors are rounded. What a lane adds up, digits or terms of a value, lies side by side. E starts from C diag(c)
-// as a product of halves, and ends as C diag(c) s_v + A B - q'^T u' in fp32.
+// window keys three in step 2 and two in E (of GDN exact in step 2), a thin operand three, 24 bits: the last of them
+// decide how new factors are rounded. What a lane adds up, digits or terms of a value, lies side by side. E starts
+// from C diag(c) as a product of halves, and ends as C diag(c) s_v + A B - q'^T u' in fp32.
 //
 // Key channels lie in shared memory in the order of their places: see key_of_place().
 //
