@@ -95,8 +95,8 @@ __device__ __forceinline__ void subtract_factors(SharedStorage<kColumns>& smem, 
   }
 }
 
-// E += A B. Two terms of a window key do here, as its own rounding is what E is made of: new factors, which are rounded
-// to halves, are what must not depend on the last bits.
+// E += A B. Two terms of a window key do here: what they lack is far below a code of E. It is the new factors, which
+// are rounded to halves, that the last bits can turn.
 template <Decay kDecay, int kColumns>
 __device__ __forceinline__ void add_window(const SharedStorage<kColumns>& smem, Residual& e) {
   const Tiles<kColumns> tiles(smem);

@@ -46,7 +46,7 @@ __device__ __forceinline__ void load_terms(TermFragments<kColumns>& b,
   }
 }
 
-// Sums of products with a group's terms: hi and mid of the lane's factor t, of rows g and g + 8.
+// Sums of products with a group's terms, of rows g and g + 8: of the lane's factor t hi and lo, then mid.
 using TermSums = float[4];
 
 __device__ __forceinline__ void multiply_terms(TermSums& d, const uint32_t (&a)[4], const uint32_t* b) {

@@ -76,7 +76,7 @@ template <int kColumns>
 struct ThinOperands {
   static constexpr int kTiles = Layout<kColumns>::kTiles;
   uint16_t terms[kTiles][kDim][8];           // x: [group][warp, its rows]
-  uint16_t lo[kTiles][kDim][8];              // lo and a zero, for the Gram matrix
+  uint16_t lo[kTiles][kDim][8];              // lo of each, and a zero
   uint8_t digits[16 * kTiles][kDigitPitch];  // of scaled x: [digit][inner index]
   // A^T x or B x: [group][row of the rank-20 part]; lo and a zero beside them.
   uint16_t inner[2][kTiles][Layout<kColumns>::kInnerRows][8];
