@@ -52,6 +52,12 @@ using TermSums = float[4];
 __device__ __forceinline__ void multiply_terms(TermSums& d, const uint32_t (&a)[4], const uint32_t* b) {
   multiply_bfloat(d, a[0], a[1], a[2], a[3], b[0], b[1]);
 }
+// ... of all three terms.
+__device__ __forceinline__ void multiply_terms(TermSums& d, const uint32_t (&a)[4], const uint32_t* hi_mid,
+                                               const uint32_t* lo) {
+  multiply_terms(d, a, hi_mid);
+  multiply_terms(d, a, lo);
+}
 __device__ __forceinline__ float joined(const TermSums& d, int high) { return d[1 + 2 * high] + d[2 * high]; }
 
 // ---- first phase: sums over the warp's channels ---------------------------------------------------------------------
@@ -98,7 +104,7 @@ __device__ __forceinline__ void write_gram(SharedStorage<kColumns>& smem, const 
   for (int i = 0; i < Layout<kColumns>::kTiles; ++i) {
 #pragma unroll
     for (int j = 0; j < Layout<kColumns>::kTiles; ++j) {
-      const auto sum_of_row = [&](int high) { return (gram[i][j][1][2 * high] + joined(gram[i][j][0], high)); };
+      const auto sum_of_row = [&](int high) { return gram[i][j][1][2 * high] + joined(gram[i][j][0], high); };
       float sum = sum_of_row(1) + sum_of_row(0);
       sum += __shfl_xor_sync(kFullWarp, sum, 4);
       if (place.g % 2 == 0) smem.gram[buffer][place.warp][4 * i + place.g / 2][4 * j + place.t] = sum;
@@ -170,8 +176,7 @@ __device__ __forceinline__ void sum_own_channels(SharedStorage<kColumns>& smem, 
       load_side(a, side, place, block, half);
 #pragma unroll
       for (int group = 0; group < kTiles; ++group) {
-        multiply_terms(window[group], a, &b[group][2 * half]);
-        multiply_terms(window[group], a, &lo[group][2 * half]);
+        multiply_terms(window[group], a, &b[group][2 * half], &lo[group][2 * half]);
       }
     }
 #pragma unroll
@@ -179,8 +184,7 @@ __device__ __forceinline__ void sum_own_channels(SharedStorage<kColumns>& smem, 
       load_side(a, side, place, (kFromValues ? 1 : kKeyTerms) + block, half);
 #pragma unroll
       for (int group = 0; group < kTiles; ++group) {
-        multiply_terms(factors[block][group], a, &b[group][2 * half]);
-        multiply_terms(factors[block][group], a, &lo[group][2 * half]);
+        multiply_terms(factors[block][group], a, &b[group][2 * half], &lo[group][2 * half]);
       }
     }
   }
@@ -333,8 +337,8 @@ __device__ __forceinline__ void multiply_inner(const SharedStorage<kColumns>& sm
 #pragma unroll
         for (int group = 0; group < kTiles; ++group) {
           const int number = group * kBlocks + inner;
-          multiply_terms(sums[tile][group], a, &b[number / 2][number % 2 * 2]);
-          multiply_terms(sums[tile][group], a, &b[(kTiles * kBlocks + number) / 2][number % 2 * 2]);
+          const int of_pair = number % 2 * 2;
+          multiply_terms(sums[tile][group], a, &b[number / 2][of_pair], &b[(kTiles * kBlocks + number) / 2][of_pair]);
         }
       }
     }
