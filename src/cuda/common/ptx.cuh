@@ -192,10 +192,13 @@ __device__ __forceinline__ float2 unpack_half(uint32_t packed) {
   return __half22float2(*reinterpret_cast<const __half2*>(&packed));
 }
 // Values beyond the range of fp16 saturate; NaN stays NaN.
+__device__ __forceinline__ uint32_t saturate_to_halves(float low, float high) {
+  uint32_t packed;
+  asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
 __device__ __forceinline__ uint16_t saturate_to_half(float x) {
-  const float limit = 65504.0f;
-  if (fabsf(x) > limit) x = copysignf(limit, x);
-  return __half_as_ushort(__float2half_rn(x));
+  return static_cast<uint16_t>(saturate_to_halves(x, 0.0f));
 }
 
 // Two codes as bfloats, exactly: `kSelector` picks their bytes from `codes`. `exponents` is 0x43 four times:
@@ -218,6 +221,19 @@ __device__ __forceinline__ uint32_t codes_to_halves(uint32_t codes_plus_128, uin
   const __half2 code = __hsub2(*reinterpret_cast<const __half2*>(&biased), *reinterpret_cast<const __half2*>(&bias));
   return *reinterpret_cast<const uint32_t*>(&code);
 }
+#if __CUDA_ARCH__ >= 900
+// Two values, rounded half to even and saturated to bytes, before the low half of `after`: one instruction from sm_90
+// on.
+__device__ __forceinline__ uint32_t pack_rounded(float low, float high, uint32_t after) {
+  uint32_t packed;
+  asm("{\n\t.reg .s32 low, high;\n\t"
+      "cvt.rni.s32.f32 low, %1;\n\tcvt.rni.s32.f32 high, %2;\n\t"
+      "cvt.pack.sat.s8.s32.b32 %0, high, low, %3;\n\t}"
+      : "=r"(packed)
+      : "f"(low), "f"(high), "r"(after));
+  return packed;
+}
+#endif
 // x / 127, correctly rounded where neither result nor remainder is subnormal.
 __device__ __forceinline__ float divide_by_127(float x) {
   const float reciprocal = 1.0f / 127.0f;

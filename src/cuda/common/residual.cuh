@@ -26,15 +26,17 @@ __device__ __forceinline__ float value_scale_of(float largest) { return fmaxf(la
 
 // What makes codes of a row's E / s_k'.
 __device__ __forceinline__ float code_factor_of(float value_scale) { return divide(127.0f, value_scale); }
-// The code of E / s_k' in the low byte: adding 1.5 * 2^23 rounds half to even and leaves it there. In a state that is
-// not finite, values are NaN (low byte 0 or -1) or have a factor of zero: codes stay in range.
-__device__ __forceinline__ uint32_t code_of(float scaled, float factor) {
+// Four codes of a row's E / s_k', as they are stored. In a state that is not finite, values are NaN, which gives 0 or
+// -1, or have a factor of zero: codes stay in range.
+__device__ __forceinline__ uint32_t codes_of(float a, float b, float c, float d, float factor) {
+#if __CUDA_ARCH__ >= 900
+  return pack_rounded(a * factor, b * factor, pack_rounded(c * factor, d * factor, 0));
+#else
+  // Adding 1.5 * 2^23 rounds half to even and leaves the code in the low byte.
   constexpr float kRounder = 12582912.0f;
-  return __float_as_uint(fmaf(scaled, factor, kRounder));
-}
-// Four of them as they are stored.
-__device__ __forceinline__ uint32_t pack_codes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
+  const auto code = [=](float scaled) { return __float_as_uint(fmaf(scaled, factor, kRounder)); };
+  return __byte_perm(__byte_perm(code(a), code(b), 0x0040), __byte_perm(code(c), code(d), 0x0040), 0x5410);
+#endif
 }
 
 }  // namespace leapquant::cuda

@@ -14,16 +14,18 @@ using Residual = float[2][64];
 
 // Rounds one row of factors to halves, for the last product and for the checkpoint.
 template <int kColumns>
-__device__ __forceinline__ void store_factors(const ThinRow<kColumns>& x, uint16_t sign, uint16_t (&row)[8],
+__device__ __forceinline__ void store_factors(const ThinRow<kColumns>& x, uint32_t signs, uint16_t (&row)[8],
                                               char* target, int64_t row_stride, uint32_t channel, int rank) {
   uint32_t packed[4] = {};
   target += 2 * channel;
 #pragma unroll
-  for (int r = 0; r < kColumns; ++r) {
-    const uint16_t rounded = saturate_to_half(x[r]);
-    packed[r / 2] |= static_cast<uint32_t>(static_cast<uint16_t>(rounded ^ sign)) << 16 * (r % 2);
-    if (r < rank) *reinterpret_cast<uint16_t*>(target) = rounded;
+  for (int r = 0; r < kColumns; r += 2) {
+    const uint32_t pair = saturate_to_halves(x[r], x[r + 1]);
+    if (r < rank) *reinterpret_cast<uint16_t*>(target) = static_cast<uint16_t>(pair);
     target += row_stride;
+    if (r + 1 < rank) *reinterpret_cast<uint16_t*>(target) = static_cast<uint16_t>(pair >> 16);
+    target += row_stride;
+    packed[r / 2] = pair ^ signs;
   }
   *reinterpret_cast<uint4*>(row) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
 }
@@ -31,46 +33,42 @@ __device__ __forceinline__ void store_factors(const ThinRow<kColumns>& x, uint16
 // diag(s_v) C diag(c): the codes as halves, with c as two diagonal tiles, hi and mid.
 template <int kColumns>
 __device__ __forceinline__ void start_residual(const SharedStorage<kColumns>& smem, const Place& place,
-                                               uint32_t exponents, Residual& e) {
+                                               const CodeFragments& codes, uint32_t exponents, Residual& e) {
   constexpr uint32_t kSigns = 0x80808080u;
   // The lane's inner indices 2 t, 2 t + 1 of a diagonal tile meet its column g in one of the two, or in none.
-  const bool on_diagonal = place.g / 2 == place.t;
-  const uint32_t pick_hi = !on_diagonal ? 0x4444u : place.g % 2 == 0 ? 0x4410u : 0x1044u;
-  const uint32_t pick_mid = !on_diagonal ? 0x4444u : place.g % 2 == 0 ? 0x4432u : 0x3244u;
+  const uint32_t column = place.g / 2 == place.t ? place.g : DiagonalTile::kBeside;
+  const uint32_t diagonal = shared_address(&smem.diagonal[0].words[column]);
   const float unit = power_inverse(scale_power(smem));
   float scale[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) scale[i] = smem.value_scale[place.accumulator_row(i)] * unit;
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
-    CodeFragment codes[2];
+    CodeFragment unsigned_codes[2];  // code + 128
 #pragma unroll
     for (int tile = 0; tile < 2; ++tile) {
-      load_codes(smem, place, tile, step, codes[tile]);
 #pragma unroll
-      for (uint32_t& word : codes[tile]) word ^= kSigns;
+      for (int i = 0; i < 4; ++i) unsigned_codes[tile][i] = codes[tile][step][i] ^ kSigns;
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int chunk = 4 * half + step;
-      const uint2 terms = *reinterpret_cast<const uint2*>(&smem.code_terms[16 * chunk + 2 * place.g]);
-      const auto column_tile = [&](int odd, uint32_t term, auto convert) {
-        const uint32_t hi = __byte_perm(term, 0, pick_hi);
-        const uint32_t mid = __byte_perm(term, 0, pick_mid);
+      const auto column_tile = [&](int odd, auto convert) {
+        const uint2 terms = load_shared8(diagonal + (2 * chunk + odd) * sizeof(DiagonalTile));
 #pragma unroll
         for (int tile = 0; tile < 2; ++tile) {
-          const uint32_t low = convert(codes[tile][2 * half]);
-          const uint32_t high = convert(codes[tile][2 * half + 1]);
+          const uint32_t low = convert(unsigned_codes[tile][2 * half]);
+          const uint32_t high = convert(unsigned_codes[tile][2 * half + 1]);
           float* const c = &e[tile][4 * (2 * chunk + odd)];
-          multiply_half_first(c, low, high, low, high, hi, mid);
+          multiply_half_first(c, low, high, low, high, terms.x, terms.y);
           c[0] *= scale[2 * tile];
           c[1] *= scale[2 * tile];
           c[2] *= scale[2 * tile + 1];
           c[3] *= scale[2 * tile + 1];
         }
       };
-      column_tile(0, terms.x, [=](uint32_t word) { return codes_to_halves<0x4240>(word, exponents); });
-      column_tile(1, terms.y, [=](uint32_t word) { return codes_to_halves<0x4341>(word, exponents); });
+      column_tile(0, [=](uint32_t word) { return codes_to_halves<0x4240>(word, exponents); });
+      column_tile(1, [=](uint32_t word) { return codes_to_halves<0x4341>(word, exponents); });
     }
   }
 }
@@ -124,10 +122,14 @@ __device__ __forceinline__ void add_window(const SharedStorage<kColumns>& smem, 
 template <int kColumns>
 __device__ __forceinline__ void write_column_parts(SharedStorage<kColumns>& smem, const Place& place,
                                                    const Residual& e) {
-  // Rows of 32 times four keys, the odd ones' exchanged, four in each of the places of the warp's codes.
-  const auto sums_of = [&](uint32_t g, uint32_t quad) {
-    return shared_address(smem.codes[16 * place.warp + g / 4 * 64]) + g % 4 * 512 + ((quad ^ g % 2 * 4) << 4);
-  };
+  // Rows of 32 times four keys, four in each of the places of the warp's codes. In odd rows, fours of them have changed
+  // places in pairs.
+  constexpr uint32_t kRow = 512;
+  constexpr uint32_t kFours = 4 * 16;
+  const uint32_t rows = shared_address(smem.codes[16 * place.warp]);
+  const auto row_of = [&](uint32_t g) { return rows + g / 4 * (64 * kDim) + g % 4 * kRow; };
+  const uint32_t even_chunk = row_of(place.g) + place.g % 2 * kFours + place.t * 16;
+  const uint32_t odd_chunk = even_chunk ^ kFours;
   __syncwarp();  // the codes have been read
 #pragma unroll
   for (int chunk = 0; chunk < 8; ++chunk) {
@@ -136,13 +138,16 @@ __device__ __forceinline__ void write_column_parts(SharedStorage<kColumns>& smem
       const float* const high = &e[1][8 * chunk + i];
       return __float_as_uint((fabsf(low[0]) + fabsf(low[2])) + (fabsf(high[0]) + fabsf(high[2])));
     };
-    store_shared(sums_of(place.g, 4 * chunk + place.t), make_uint4(sum(0), sum(4), sum(1), sum(5)));
+    store_shared((chunk % 2 == 0 ? even_chunk : odd_chunk) + chunk / 2 * 2 * kFours,
+                 make_uint4(sum(0), sum(4), sum(1), sum(5)));
   }
   __syncwarp();
   float total[4] = {};
+  const uint32_t even_row = place.lane * 16;
+  const uint32_t odd_row = even_row ^ kFours;
 #pragma unroll
-  for (int g = 0; g < 8; ++g) {
-    const uint4 part = load_shared16(sums_of(g, place.lane));
+  for (uint32_t g = 0; g < 8; ++g) {
+    const uint4 part = load_shared16(row_of(g) + (g % 2 == 0 ? even_row : odd_row));
     total[0] += __uint_as_float(part.x);
     total[1] += __uint_as_float(part.y);
     total[2] += __uint_as_float(part.z);
@@ -208,6 +213,12 @@ __device__ __forceinline__ void store_codes(SharedStorage<kColumns>& smem, const
   constexpr uint32_t kTileBytes = 16 * kDim;  // of a warp
   const uint32_t staged = shared_address(smem.key_side) + place.warp * kTileBytes;
   static_assert(kWarps * kTileBytes <= sizeof(smem.key_side));
+  const uint32_t first = staged + code_offset(place.lane % 16, place.lane / 16);
+  // Of 16 bytes of a row out of four, in order; those of the next four rows have their chunks exchanged.
+  const uint32_t chunk_of_row = place.lane % 8 ^ place.lane / 8;
+  const uint32_t source = staged + place.lane / 8 * kDim + (chunk_of_row << 4);
+  const uint32_t later_source = source ^ 4 << 4;
+  char* const target = codes + 16 * kDim * place.warp + 16 * place.lane;
 #pragma unroll
   for (int tile = 0; tile < 2; ++tile) {
     if (tile > 0) __syncwarp();  // the first one has been read
@@ -217,17 +228,15 @@ __device__ __forceinline__ void store_codes(SharedStorage<kColumns>& smem, const
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float* const first = &e[tile][8 * (chunk + i / 2) + 2 * (i % 2)];
-        const auto code = [&](float value) { return code_of(value, code_factor[2 * tile + i % 2]); };
-        word[i] = pack_codes(code(first[0]), code(first[4]), code(first[1]), code(first[5]));
+        word[i] = codes_of(first[0], first[4], first[1], first[5], code_factor[2 * tile + i % 2]);
       }
-      store_matrices(word, staged + code_offset(place.lane % 16, chunk + place.lane / 16));
+      store_matrices(word, first ^ chunk << 4);
     }
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const uint32_t row = 4 * i + place.lane / 8;
-      reinterpret_cast<uint4*>(codes)[(64 * tile + 16 * place.warp + row) * 8 + place.lane % 8] =
-          load_shared16(staged + code_offset(row, place.lane % 8));
+      const uint32_t row = (i % 2 == 0 ? source : later_source) + 4 * i * kDim;
+      *reinterpret_cast<uint4*>(target + (64 * tile + 4 * i) * kDim) = load_shared16(row);
     }
   }
 }

@@ -52,6 +52,7 @@ __device__ __forceinline__ bool begin_first_program(const FlushArguments& argume
   enter(smem, thread, 0, program);
   __syncthreads();
   load_program<kDecay>(arguments, smem, thread, 0);
+  if (thread < kDim / 8) smem.diagonal[thread].words[DiagonalTile::kBeside] = make_uint2(0, 0);
   for (int i = thread; i < kColumns * kDim; i += kThreads) {
     if (i / kDim >= arguments.rank) smem.key_factor[i / kDim][i % kDim] = smem.value_factor[i / kDim][i % kDim] = 0;
   }
@@ -75,8 +76,9 @@ __device__ __forceinline__ void prepare_start(const FlushArguments& arguments, S
 #pragma unroll
   for (int r = 0; r < kColumns; ++r) {
     const auto part = [&](int warp) { return smem.partial[warp][0][r]; };
-    smem.start[place.own][r] = row[r] * power_to_one(fmaxf(fmaxf(part(0), part(1)), fmaxf(part(2), part(3))));
+    row[r] = smem.start[place.own][r] = row[r] * power_to_one(fmaxf(fmaxf(part(0), part(1)), fmaxf(part(2), part(3))));
   }
+  write_terms(smem.start_terms, place, row);
 }
 
 template <Decay kDecay, int kColumns>
@@ -96,15 +98,16 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
     char* const* const address = smem.address[number % 2];
     ThinRow<kColumns> value_row;
     ThinRow<kColumns> key_row;  // by place
+    CodeFragments codes;        // from the first product with S to E
     {
       const Place place;
       CodeFragments transposed;
-      prepare<kDecay>(smem, place, transposed);
+      prepare<kDecay>(smem, place, codes, transposed);
       enter(smem, place.thread, (number + 1) % 2, program_at(arguments.selection, smem.due, number + 1));
       load_row<kColumns>(smem.start[place.own], value_row);
       publish_operands();  // the staged window has been read
-      prepare_code_terms(smem, place.thread);
-      find_factors<kDecay>(smem, place, transposed, rank, value_row, key_row);
+      prepare_diagonal(smem, place.thread);
+      find_factors<kDecay>(smem, place, codes, transposed, rank, value_row, key_row);
     }
 
     __syncthreads();  // the operands of the last product have been read
@@ -113,12 +116,12 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
     Residual residual;
     {
       const Place place;
-      store_factors<kColumns>(value_row, 0x8000u, smem.factors.value[place.own], address[kTargetValueFactor],
+      store_factors<kColumns>(value_row, 0x80008000u, smem.factors.value[place.own], address[kTargetValueFactor],
                               arguments.target_value_factor_row, place.own, rank);
       store_factors<kColumns>(key_row, 0, smem.factors.key[place.own], address[kTargetKeyFactor],
                               arguments.target_key_factor_row, key_of_place(place.own), rank);
       __syncthreads();
-      start_residual(smem, place, arguments.code_exponents, residual);
+      start_residual(smem, place, codes, arguments.code_exponents, residual);
       subtract_factors(smem, place, residual);
       add_window<kDecay>(smem, residual);
       write_column_parts(smem, place, residual);

@@ -8,90 +8,93 @@
 
 namespace leapquant::cuda {
 
-// row = row L^-T, with the warp's copy of the factor.
+// The Cholesky factor L of a Gram matrix: its lower triangle, the diagonal inverted. The same in all threads.
 template <int kColumns>
-__device__ __forceinline__ void apply_cholesky(const SharedStorage<kColumns>& smem, const Place& place,
-                                               ThinRow<kColumns>& row) {
+using CholeskyFactor = float[kColumns][kColumns];
+
+// row = row L^-T.
+template <int kColumns>
+__device__ __forceinline__ void apply_cholesky(const CholeskyFactor<kColumns>& factor, ThinRow<kColumns>& row) {
 #pragma unroll
   for (int i = 0; i < kColumns; ++i) {
-    ThinRow<kColumns> factor;
-    load_row<kColumns>(smem.cholesky[place.warp][i], factor);
 #pragma unroll
-    for (int m = 0; m < i; ++m) row[i] = fmaf(-factor[m], row[m], row[i]);
-    row[i] *= factor[i];
+    for (int m = 0; m < i; ++m) row[i] = fmaf(-factor[i][m], row[m], row[i]);
+    row[i] *= factor[i][i];
   }
 }
 
-// The Cholesky factor L of the summed Gram matrix, its diagonal inverted, and how good it is: by every warp for itself,
-// with an element or two a lane, all columns updated at once.
+// The Gram matrix from the warps' parts: elements a lane adds up, then all of the lower triangle.
+template <int kColumns>
+__device__ __forceinline__ void load_gram(SharedStorage<kColumns>& smem, const Place& place, int buffer,
+                                          CholeskyFactor<kColumns>& gram) {
+  constexpr int kElements = kColumns * kColumns;
+#pragma unroll
+  for (int first = 0; first < kElements; first += 32) {
+    const uint32_t element = first + place.lane % kElements;
+    const uint32_t row = element / kColumns;
+    const uint32_t column = element % kColumns;
+    const auto part = [&](int warp) { return smem.gram[buffer][warp][row][column]; };
+    smem.gram_sum[place.warp][row][column] = (part(0) + part(1)) + (part(2) + part(3));
+  }
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < kColumns; ++i) load_row<kColumns>(smem.gram_sum[place.warp][i], gram[i]);
+}
+
+// The Cholesky factor of the summed Gram matrix, and how good it is: by every thread for itself, so that nothing has to
+// be exchanged.
 template <int kColumns>
 __device__ __forceinline__ Conditioning find_cholesky(SharedStorage<kColumns>& smem, const Place& place, int rank,
-                                                      int buffer) {
-  // Of a pivot, relative to its column: fp32 sums resolve it down to about 1e-6.
-  constexpr float kClearPivot = 1e-5f;
-  // The rounding of a product with S grows by the root of the smallest pivot when L is applied to its result; 30 times
+                                                      int buffer, CholeskyFactor<kColumns>& factor) {
+  // Of a column's square over its pivot: fp32 sums resolve a pivot down to about 1e-6 of it.
+  constexpr float kClearRatio = 1e5f;
+  // The rounding of a product with S grows by the root of the largest ratio when L is applied to its result; 30 times
   // is far below what E is of S: down to 1e-2 for a state that counts as not captured almost exactly.
-  constexpr float kGoodPivot = 1e-3f;
-  // Columns are orthonormal after one pass up to about 3e-7 by the smallest pivot.
-  constexpr float kOrthogonalPivot = 4e-2f;
+  constexpr float kGoodRatio = 1e3f;
+  // Columns are orthonormal after one pass up to about 3e-7 by the largest ratio.
+  constexpr float kOrthogonalRatio = 25.0f;
   // Of a pivot, relative to the largest column, squared: far above kDependentNorm of core/numerics.h, which is 4e-6.
   constexpr float kClearNorm = 1e-9f;
   // Squares that neither overflow nor lose what matters of their sum, or of another product with S, to underflow.
   constexpr float kSmallest = 1e-26f;
   constexpr float kLargest = 1e32f;
-  constexpr int kOwn = (kColumns * kColumns + 31) / 32;
-  constexpr int kSliceRows = kColumns / kOwn;
-  const int column = static_cast<int>(place.lane) % kColumns;
-  const int first_row = static_cast<int>(place.lane) / kColumns % kSliceRows;
-  float element[kOwn];  // rows first_row, first_row + kSliceRows, ...
-  float whole[kOwn];
-  uint32_t diagonal = 0;
+  load_gram(smem, place, buffer, factor);
+  float largest = factor[0][0];
 #pragma unroll
-  for (int s = 0; s < kOwn; ++s) {
-    const int row = first_row + s * kSliceRows;
-    const auto part = [&](int warp) { return smem.gram[buffer][warp][row][column]; };
-    element[s] = (part(0) + part(1)) + (part(2) + part(3));
-    if (row == column) diagonal = __float_as_uint(element[s]);
-  }
-  const float largest = __uint_as_float(__reduce_max_sync(kFullWarp, diagonal));
-#pragma unroll
-  for (int s = 0; s < kOwn; ++s) {
-    // A column beyond the rank is zero: any pivot will do.
-    const int row = first_row + s * kSliceRows;
-    if (row == column && row >= rank) element[s] = largest;
-    whole[s] = element[s];
-  }
-  float own_inverse = 1.0f;  // of the pivot of the lane's column
-#pragma unroll
-  for (int k = 0; k < kColumns; ++k) {
-    const int slice = k / kSliceRows;
-    const int row_lane = k % kSliceRows * kColumns;
-    const float inverse = inverse_square_root(__shfl_sync(kFullWarp, element[slice], row_lane + k));
-    const float right = __shfl_sync(kFullWarp, element[slice], row_lane + column) * inverse;
-    if (column == k) own_inverse = inverse;
-#pragma unroll
-    for (int s = 0; s < kOwn; ++s) {
-      const float left = __shfl_sync(kFullWarp, element[s], first_row * kColumns + k) * inverse;
-      if (column > k && first_row + s * kSliceRows > k) element[s] = fmaf(-left, right, element[s]);
-    }
-  }
+  for (int i = 1; i < kColumns; ++i) largest = fmaxf(largest, factor[i][i]);
   const float smallest = fmaxf(kClearNorm * largest, kSmallest);
   bool clear = largest < kLargest;
-  bool good = true;
-  bool orthogonal = true;
+  float worst = 0;
 #pragma unroll
-  for (int s = 0; s < kOwn; ++s) {
-    const int row = first_row + s * kSliceRows;
-    smem.cholesky[place.warp][row][column] = row == column ? own_inverse : element[s] * own_inverse;
-    if (row != column) continue;
-    clear = clear && element[s] >= fmaxf(kClearPivot * whole[s], smallest);
-    good = good && element[s] >= kGoodPivot * whole[s];
-    orthogonal = orthogonal && element[s] >= kOrthogonalPivot * whole[s];
+  for (int k = 0; k < kColumns; ++k) {
+    const float whole = k < rank ? factor[k][k] : largest;  // a column beyond the rank is zero: any pivot will do
+    float pivot = whole;
+#pragma unroll
+    for (int m = 0; m < k; ++m) pivot = fmaf(-factor[k][m], factor[k][m], pivot);
+    const float inverse = inverse_square_root(pivot);
+    clear = clear && pivot >= smallest;
+    worst = fmaxf(worst, whole * inverse * inverse);
+    factor[k][k] = inverse;
+#pragma unroll
+    for (int i = k + 1; i < kColumns; ++i) {
+#pragma unroll
+      for (int m = 0; m < k; ++m) factor[i][k] = fmaf(-factor[i][m], factor[k][m], factor[i][k]);
+      factor[i][k] *= inverse;
+    }
   }
-  __syncwarp();
-  if (!__all_sync(kFullWarp, clear)) return Conditioning::kUnclear;
-  if (!__all_sync(kFullWarp, good)) return Conditioning::kIndependent;
-  return __all_sync(kFullWarp, orthogonal) ? Conditioning::kOrthogonal : Conditioning::kGood;
+  if (!__all_sync(kFullWarp, clear && worst <= kClearRatio)) return Conditioning::kUnclear;
+  if (!__all_sync(kFullWarp, worst <= kGoodRatio)) return Conditioning::kIndependent;
+  return __all_sync(kFullWarp, worst <= kOrthogonalRatio) ? Conditioning::kOrthogonal : Conditioning::kGood;
+}
+
+// The same of columns that are nearly orthonormal, of a Gram matrix I + d: to first order in d, L = I + d / 2 on the
+// diagonal and I + d below it. After a first pass by a good L, d is below 1e-3 and its square lost in fp32.
+template <int kColumns>
+__device__ __forceinline__ void find_small_cholesky(SharedStorage<kColumns>& smem, const Place& place, int buffer,
+                                                    CholeskyFactor<kColumns>& factor) {
+  load_gram(smem, place, buffer, factor);
+#pragma unroll
+  for (int i = 0; i < kColumns; ++i) factor[i][i] = fmaf(-0.5f, factor[i][i], 1.5f);
 }
 
 // row = the thread's row of orth of the matrix, whatever it is.

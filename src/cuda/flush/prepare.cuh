@@ -85,11 +85,19 @@ __device__ __forceinline__ void prepare_window_keys(SharedStorage<kColumns>& sme
   }
   float2 decay[kOwnEntries];
   if constexpr (kDecay == Decay::kByChannel) decay_entries(own, gate, decay);
+  // Entries of weight 0 contribute nothing, whatever their rows hold: most windows have none.
+  if (__any_sync(kFullWarp, smem.window_weight[own.pair % kEntries] == 0.0f)) {
+#pragma unroll
+    for (int i = 0; i < kOwnEntries; ++i) {
+      if (weight[i] != 0.0f) continue;
+      key[i] = 0;
+      decay[i] = make_float2(0.0f, 0.0f);
+    }
+  }
   const uint32_t target =
       shared_address(smem.key_side) + key_side_offset<kColumns>(row_of_entry(kOwnEntries * own.half), own.pair);
 #pragma unroll
   for (int i = kOwnEntries - 1; i >= 0; --i) {
-    const bool live = weight[i] != 0.0f;  // otherwise nothing, whatever the rows hold
     // Row i or i + 4 of its group of eight, whose chunks are exchanged accordingly.
     uint32_t place = (target ^ (i % 4) << 4) + row_of_entry(i) * 128;
     const auto store = [&](uint32_t term) {
@@ -100,15 +108,14 @@ __device__ __forceinline__ void prepare_window_keys(SharedStorage<kColumns>& sme
       float2 value = unpack_bfloat(key[i]);
       value = make_float2(weight[i] * value.x, weight[i] * value.y);
       value = make_float2(value.x * decay[i].x, value.y * decay[i].y);
-      const BfloatPair terms = split_pair(live ? value.x : 0.0f, live ? value.y : 0.0f);
+      const BfloatPair terms = split_pair(value.x, value.y);
       store(terms.hi);
       store(terms.mid);
       store(terms.lo);
     } else {
-      const uint32_t own_key = live ? key[i] : 0;
-      const float2 value = unpack_bfloat(own_key);
+      const float2 value = unpack_bfloat(key[i]);
       const BfloatPair terms = split_pair(weight[i] * value.x, weight[i] * value.y);
-      store(own_key);
+      store(key[i]);
       store(terms.hi);
       store(terms.mid);
     }
@@ -189,19 +196,22 @@ __device__ __forceinline__ float scale_power(const SharedStorage<kColumns>& smem
   return kTarget * fminf(power_to_one(fmaxf(fmaxf(largest.x, largest.y), fmaxf(largest.z, largest.w))), kLargestPower);
 }
 
-// The thread's column of c as two halves, of which the largest is below 2^15: 39 bits from there down, beyond which E
-// is not resolved.
+// c of a place as two halves, of which the largest is below 2^15: 39 bits from there down, beyond which E is not
+// resolved.
 template <int kColumns>
-__device__ __forceinline__ void prepare_code_terms(SharedStorage<kColumns>& smem, uint32_t column) {
-  const float scaled = smem.code_scale[column] * scale_power(smem);
+__device__ __forceinline__ void prepare_diagonal(SharedStorage<kColumns>& smem, uint32_t place) {
+  const float scaled = smem.code_scale[key_of_place(place)] * scale_power(smem);
   const __half hi = __float2half_rn(scaled);
   const __half mid = __float2half_rn(scaled - __half2float(hi));
-  smem.code_terms[column] = __half_as_ushort(hi) | static_cast<uint32_t>(__half_as_ushort(mid)) << 16;
+  const uint32_t shift = place % 2 * 16;
+  smem.diagonal[place / 8].words[place % 8] = make_uint2(static_cast<uint32_t>(__half_as_ushort(hi)) << shift,
+                                                         static_cast<uint32_t>(__half_as_ushort(mid)) << shift);
 }
 
-// Step 1: all operands of a program whose copies have begun, but for prepare_code_terms(), which comes after a barrier.
+// Step 1: all operands of a program whose copies have begun, but for prepare_diagonal(), which comes after a barrier.
 template <Decay kDecay, int kColumns>
-__device__ __forceinline__ void prepare(SharedStorage<kColumns>& smem, const Place& place, CodeFragments& transposed) {
+__device__ __forceinline__ void prepare(SharedStorage<kColumns>& smem, const Place& place, CodeFragments& codes,
+                                        CodeFragments& transposed) {
   wait_for_copies();
   __syncthreads();
   const KeyPair pair(place);
@@ -210,6 +220,7 @@ __device__ __forceinline__ void prepare(SharedStorage<kColumns>& smem, const Pla
   prepare_values(smem, place);
   if (place.thread == 0) smem.non_finite = 0;
   load_transposed_codes(smem, place, transposed);
+  load_codes(smem, place, codes);
 }
 
 }  // namespace leapquant::cuda

@@ -18,16 +18,16 @@ namespace leapquant::cuda {
 
 // The lane's row of x as bfloats.
 template <int kColumns>
-__device__ __forceinline__ void write_terms(SharedStorage<kColumns>& smem, const Place& place,
+__device__ __forceinline__ void write_terms(ThinTerms<kColumns>& target, const Place& place,
                                             const ThinRow<kColumns>& x) {
 #pragma unroll
   for (int group = 0; group < kColumns / 4; ++group) {
     BfloatTerms terms[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) terms[i] = split_value(x[4 * group + i]);
-    store_shared(shared_address(smem.operand.terms[group][place.thread]),
+    store_shared(shared_address(target.hi_mid[group][place.thread]),
                  make_uint4(terms[0].hi_mid, terms[1].hi_mid, terms[2].hi_mid, terms[3].hi_mid));
-    store_shared(shared_address(smem.operand.lo[group][place.thread]),
+    store_shared(shared_address(target.lo[group][place.thread]),
                  make_uint4(terms[0].lo, terms[1].lo, terms[2].lo, terms[3].lo));
   }
 }
@@ -156,7 +156,8 @@ constexpr int kNoGram = -1;
 // A^T x (values) or B x over the warp's channels, whose rows of x are the lanes', and the warp's part of the Gram
 // matrix of x into `gram_buffer`, if there is one.
 template <Decay kDecay, int kColumns, bool kFromValues>
-__device__ __forceinline__ void sum_own_channels(SharedStorage<kColumns>& smem, const Place& place, int gram_buffer) {
+__device__ __forceinline__ void sum_own_channels(SharedStorage<kColumns>& smem, const Place& place,
+                                                 const ThinTerms<kColumns>& x, int gram_buffer) {
   constexpr int kTiles = Layout<kColumns>::kTiles;
   constexpr int kWindowBlocks = kFromValues ? 1 : kIteratedTerms<kDecay>;
   TermSums window[kTiles] = {};
@@ -165,8 +166,8 @@ __device__ __forceinline__ void sum_own_channels(SharedStorage<kColumns>& smem, 
   const auto& side = side_of<kFromValues>(smem);
   TermFragments<kColumns> b;
   TermFragments<kColumns> lo;
-  load_terms<kColumns>(b, smem.operand.terms, place);
-  load_terms<kColumns>(lo, smem.operand.lo, place);
+  load_terms<kColumns>(b, x.hi_mid, place);
+  load_terms<kColumns>(lo, x.lo, place);
   if (gram_buffer != kNoGram) add_gram<kColumns>(gram, b, lo);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -276,33 +277,25 @@ using DigitSums = int32_t[8];
 
 // Of units of 1 / (kDigitUnits * power).
 __device__ __forceinline__ float joined(const DigitSums& d, int high) {
-  constexpr float kUnit = 1.0f / kDigitUnits;
   const int32_t low = d[2 * high] + (d[1 + 2 * high] << 8);
-  return fmaf(static_cast<float>(d[4 + 2 * high]), 65536.0f * kUnit, static_cast<float>(low) * kUnit);
+  return fmaf(static_cast<float>(d[4 + 2 * high]), 65536.0f, static_cast<float>(low));
 }
 
-template <int kColumns, bool kTransposed>
+template <int kColumns>
 __device__ __forceinline__ void multiply_codes(const SharedStorage<kColumns>& smem, const Place& place,
-                                               const CodeFragments& transposed,
+                                               const CodeFragments& codes,
                                                DigitSums (&sums)[2][Layout<kColumns>::kTiles]) {
   const uint32_t row = place.lane % 8 + place.lane / 16 * 8;
   const uint32_t source = shared_address(smem.operand.digits[row]) + place.lane / 8 % 2 * 16;
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
-    CodeFragment own[2];
-    if constexpr (!kTransposed) {
-      load_codes(smem, place, 0, step, own[0]);
-      load_codes(smem, place, 1, step, own[1]);
-    }
 #pragma unroll
     for (int group = 0; group < Layout<kColumns>::kTiles; ++group) {
       uint32_t b[4];
       load_matrices(b, source + 16 * group * kDigitPitch + 32 * step);
 #pragma unroll
       for (int tile = 0; tile < 2; ++tile) {
-        CodeFragment a;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) a[i] = kTransposed ? transposed[tile][step][i] : own[tile][i];
+        const CodeFragment& a = codes[tile][step];
         multiply_unsigned_bytes(&sums[tile][group][0], a[0], a[1], a[2], a[3], b[0], b[1]);
         multiply_bytes(&sums[tile][group][4], a[0], a[1], a[2], a[3], b[2], b[3]);
       }
@@ -378,13 +371,14 @@ __device__ __forceinline__ void exchange_rows(SharedStorage<kColumns>& smem, con
 }
 
 // kTransposed: the thread's row of S^T x = c (C^T (s_v x)) + B^T (A^T x); otherwise of S x = s_v (C (c x)) + A (B x).
-// `transposed` are the fragments of C^T, x_row is the thread's row of x, and `scale` what scales it. With a Gram
-// buffer, the Cholesky factor of x's Gram matrix is found beside the products; the same in all warps.
+// `codes` are the fragments of C^T or of C, x_row is the thread's row of x, of which the start basis has its terms, and
+// `scale` what scales it. With a Gram buffer, the Cholesky factor of x's Gram matrix is found beside the products; the
+// same in all threads.
 template <Decay kDecay, int kColumns, bool kTransposed>
 __device__ __forceinline__ Conditioning multiply_state(SharedStorage<kColumns>& smem, const Place& place,
-                                                       const CodeFragments& transposed, int rank, int gram_buffer,
-                                                       const ThinRow<kColumns>& x_row, float scale,
-                                                       ThinRow<kColumns>& row) {
+                                                       const CodeFragments& codes, int rank, bool of_start,
+                                                       int gram_buffer, const ThinRow<kColumns>& x_row, float scale,
+                                                       ThinRow<kColumns>& row, CholeskyFactor<kColumns>& factor) {
   constexpr int kTiles = Layout<kColumns>::kTiles;
   float power;
   {
@@ -392,9 +386,12 @@ __device__ __forceinline__ Conditioning multiply_state(SharedStorage<kColumns>& 
 #pragma unroll
     for (int r = 0; r < kColumns; ++r) scaled[r] = x_row[r] * scale;
     write_largest(smem, place, scaled);
-    write_terms(smem, place, x_row);
-    __syncwarp();
-    sum_own_channels<kDecay, kColumns, kTransposed>(smem, place, gram_buffer);
+    if (!of_start) {
+      write_terms(smem.operand.terms, place, x_row);
+      __syncwarp();
+    }
+    sum_own_channels<kDecay, kColumns, kTransposed>(smem, place, of_start ? smem.start_terms : smem.operand.terms,
+                                                    gram_buffer);
     __syncthreads();
     power = load_power(smem);
     write_words(smem, place, scaled, power);
@@ -403,22 +400,22 @@ __device__ __forceinline__ Conditioning multiply_state(SharedStorage<kColumns>& 
   __syncwarp();
   write_digits(smem, place);
   __syncthreads();
+  Conditioning conditioning = Conditioning::kUnclear;
+  if (gram_buffer != kNoGram) conditioning = find_cholesky(smem, place, rank, gram_buffer, factor);
   DigitSums code_sums[2][kTiles] = {};
   TermSums inner_sums[2][kTiles] = {};
-  multiply_codes<kColumns, kTransposed>(smem, place, transposed, code_sums);
+  multiply_codes<kColumns>(smem, place, codes, code_sums);
   multiply_inner<kDecay, kColumns, kTransposed>(smem, place, inner_sums);
-  Conditioning conditioning = Conditioning::kUnclear;
-  if (gram_buffer != kNoGram) conditioning = find_cholesky(smem, place, rank, gram_buffer);
   float row_scale[4];
   load_row_scales<kColumns, kTransposed>(smem, place, row_scale);
-  const float inverse = power_inverse(power);
+  const float unit = power_inverse(power) * (1.0f / kDigitUnits);
   float value[4][kTiles];
 #pragma unroll
   for (int group = 0; group < kTiles; ++group) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       value[i][group] =
-          fmaf(joined(code_sums[i / 2][group], i % 2) * inverse, row_scale[i], joined(inner_sums[i / 2][group], i % 2));
+          fmaf(joined(code_sums[i / 2][group], i % 2) * unit, row_scale[i], joined(inner_sums[i / 2][group], i % 2));
     }
   }
   exchange_rows<kColumns>(smem, place, value, row);

@@ -70,16 +70,29 @@ enum class Conditioning {
   kOrthogonal    // ... and makes columns orthonormal at once
 };
 
-// What the flush's products with the state need of a thin matrix x. By group of four columns: a row of bfloats is hi
-// and mid of each.
+// A thin matrix as bfloats, by group of four columns: rows of hi and mid of each, and of lo and a zero of each.
+template <int kColumns>
+struct ThinTerms {
+  static constexpr int kTiles = Layout<kColumns>::kTiles;
+  uint16_t hi_mid[kTiles][kDim][8];  // [group][warp, its rows]
+  uint16_t lo[kTiles][kDim][8];
+};
+
+// What the flush's products with the state need of a thin matrix x.
 template <int kColumns>
 struct ThinOperands {
   static constexpr int kTiles = Layout<kColumns>::kTiles;
-  uint16_t terms[kTiles][kDim][8];           // x: [group][warp, its rows]
-  uint16_t lo[kTiles][kDim][8];              // lo of each, and a zero
+  ThinTerms<kColumns> terms;
   uint8_t digits[16 * kTiles][kDigitPitch];  // of scaled x: [digit][inner index]
   // A^T x or B x: [group][row of the rank-20 part]; lo and a zero beside them.
   uint16_t inner[2][kTiles][Layout<kColumns>::kInnerRows][8];
+};
+
+// c of eight places under a power of two, as two diagonal matrices of halves, hi and mid: the words that a right
+// operand has of each place, and those of everything beside the diagonal, which stay zero.
+struct DiagonalTile {
+  static constexpr int kBeside = 8;
+  uint2 words[kBeside + 1];
 };
 
 // New factors for the last product: inner index the factor, 8 halves a row, zeros beyond the columns.
@@ -111,7 +124,8 @@ struct alignas(1024) SharedStorage {
     float thin[kDim][kColumns];           // results on their way from accumulators to rows
     float column_part[kWarps][kDim];      // column sums of abs E, by warp: after the last thin result
   };
-  float start[kDim][kColumns];          // q0, scaled
+  float start[kDim][kColumns];  // q0, scaled
+  ThinTerms<kColumns> start_terms;
   uint16_t key_factor[kColumns][kDim];  // as stored; rows beyond the rank stay zero
   uint16_t value_factor[kColumns][kDim];
   float key_scale[kDim];
@@ -122,12 +136,12 @@ struct alignas(1024) SharedStorage {
     float code_scale[kDim];   // c: until E is in registers
     float key_inverse[kDim];  // 1 / s_k': after
   };
-  uint32_t code_terms[kDim];                // c under a power of two as two halves, hi and mid
+  DiagonalTile diagonal[kDim / 8];          // by place
   alignas(16) float largest_scale[kWarps];  // of abs c, by warp
   alignas(16) float largest[kWarps];        // of abs scaled x, by warp
   // Of x, by warp; two, as the next one begins while warps still read the last one.
   float gram[2][kWarps][kColumns][kColumns];
-  alignas(16) float cholesky[kWarps][kColumns][kColumns];  // every warp's: lower triangle, the diagonal inverted
+  alignas(16) float gram_sum[kWarps][kColumns][kColumns];  // every warp's copy
   int non_finite;
   DueList due;
   ProgramBytes tensor[kTensorCount];  // of the arguments: constant memory is slow where lanes differ

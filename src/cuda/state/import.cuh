@@ -169,8 +169,8 @@ __device__ __forceinline__ void store_codes(const ImportStorage<kColumns>& smem,
     uint32_t word[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const auto code = [&](int n) { return code_of(scaled(k + 4 * i + n), factor); };
-      word[i] = pack_codes(code(0), code(1), code(2), code(3));
+      const int first = k + 4 * i;
+      word[i] = codes_of(scaled(first), scaled(first + 1), scaled(first + 2), scaled(first + 3), factor);
     }
     *reinterpret_cast<uint4*>(codes + threadIdx.x * kDim + k) = make_uint4(word[0], word[1], word[2], word[3]);
   }
