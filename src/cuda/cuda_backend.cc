@@ -91,8 +91,9 @@ Result<FlushArguments> checked_arguments(const FlushPlan& plan) {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(int device, const FlushKernels& kernels, std::string target)
-      : kernels_(kernels),
+  CudaBackend(int device, const FlushKernels& flush_kernels, const step::StepKernels& step_kernels, std::string target)
+      : flush_kernels_(flush_kernels),
+        step_kernels_(step_kernels),
         state_{.name = kName,
                .target = std::move(target),
                .threads = 1,
@@ -108,7 +109,7 @@ class CudaBackend final : public Backend {
   Status flush(const FlushPlan& plan, void* stream) override {
     const Result<FlushArguments> arguments = checked_arguments(plan);
     LQ_RETURN_IF_ERROR(arguments.status());
-    return on_device("flush", [&] { return launch_flush(arguments.value(), kernels_, as_stream(stream)); });
+    return on_device("flush", [&] { return launch_flush(arguments.value(), flush_kernels_, as_stream(stream)); });
   }
 
   // Counters are revised around a flush of those that are due: the flush itself writes none, since its blocks read
@@ -123,7 +124,7 @@ class CudaBackend final : public Backend {
     return on_device("flush of any fill", [&] {
       cudaError_t error = revise(slots::CounterRule::kDropFlushed);
       if (error == cudaSuccess) error = revise(slots::CounterRule::kMarkDue);
-      if (error == cudaSuccess) error = launch_flush(arguments.value(), kernels_, as_stream(stream));
+      if (error == cudaSuccess) error = launch_flush(arguments.value(), flush_kernels_, as_stream(stream));
       return error == cudaSuccess ? revise(slots::CounterRule::kEmpty) : error;
     });
   }
@@ -131,7 +132,7 @@ class CudaBackend final : public Backend {
   Status step(const StepPlan& plan, void* stream) override {
     const Result<step::StepArguments> arguments = step::arguments_of(plan);
     LQ_RETURN_IF_ERROR(arguments.status());
-    return on_device("step", [&] { return step::launch_step(arguments.value(), as_stream(stream)); });
+    return on_device("step", [&] { return step::launch_step(arguments.value(), step_kernels_, as_stream(stream)); });
   }
 
   Status draft(const DraftPlan& plan, void* stream) override {
@@ -147,7 +148,7 @@ class CudaBackend final : public Backend {
     LQ_RETURN_IF_ERROR(commit.status());
     return on_device("commit of drafts", [&] {
       cudaError_t error = draft::launch_fill(commit.value(), as_stream(stream));
-      if (error == cudaSuccess) error = launch_flush(flush.value(), kernels_, as_stream(stream));
+      if (error == cudaSuccess) error = launch_flush(flush.value(), flush_kernels_, as_stream(stream));
       return error == cudaSuccess ? draft::launch_rest(commit.value(), as_stream(stream)) : error;
     });
   }
@@ -247,7 +248,8 @@ class CudaBackend final : public Backend {
     return to_status(cudaStreamSynchronize(as_stream(stream)), "copying");
   }
 
-  FlushKernels kernels_;
+  FlushKernels flush_kernels_;
+  step::StepKernels step_kernels_;
   BackendState state_;
 };
 
@@ -272,13 +274,14 @@ Result<std::unique_ptr<Backend>> create(const BackendOptions& options) {
   }
   const DeviceGuard guard(options.device);
   LQ_RETURN_IF_ERROR(guard.status());
-  FlushKernels kernels;
-  LQ_RETURN_IF_CUDA_ERROR(prepare_flush(&kernels), "loading the kernels");
-  LQ_RETURN_IF_CUDA_ERROR(step::prepare_step(), "loading the kernels");
+  FlushKernels flush_kernels;
+  step::StepKernels step_kernels;
+  LQ_RETURN_IF_CUDA_ERROR(prepare_flush(&flush_kernels), "loading the kernels");
+  LQ_RETURN_IF_CUDA_ERROR(step::prepare_step(&step_kernels), "loading the kernels");
   LQ_RETURN_IF_CUDA_ERROR(draft::prepare_drafts(), "loading the kernels");
   LQ_RETURN_IF_CUDA_ERROR(slots::prepare_slots(), "loading the kernels");
   LQ_RETURN_IF_CUDA_ERROR(state::prepare_states(), "loading the kernels");
-  return std::unique_ptr<Backend>(new CudaBackend(options.device, kernels, target));
+  return std::unique_ptr<Backend>(new CudaBackend(options.device, flush_kernels, step_kernels, target));
 }
 
 }  // namespace

@@ -16,6 +16,16 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// ---- kernels in a row -----------------------------------------------------------------------------------------------
+
+// Returns when what comes before this kernel in its stream has ended, of which it may have been launched ahead: see
+// launch_ahead().
+__device__ __forceinline__ void wait_for_earlier_kernels() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // ---- copies ---------------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ void copy_async16(uint32_t smem, const void* gmem) {

@@ -88,6 +88,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kColumns))
   const int rank = arguments.rank;
   const bool in_place = arguments.selection.slot_index != nullptr;
 
+  wait_for_earlier_kernels();
   if (!begin_first_program<kDecay>(arguments, smem)) return;
   prepare_start(arguments, smem);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "cuda/common/launch_ahead.h"
 #include "cuda/flush/kernel.cuh"
 #include "cuda/flush/launch.h"
 
@@ -28,9 +29,9 @@ cudaError_t prepare(int* resident) {
 }
 
 template <Decay kDecay, int kColumns>
-cudaError_t launch(const FlushArguments& arguments, int blocks, cudaStream_t stream) {
-  flush_kernel<kDecay, kColumns><<<blocks, kThreads, sizeof(SharedStorage<kColumns>), stream>>>(arguments);
-  return cudaGetLastError();
+cudaError_t launch(const FlushArguments& arguments, int blocks, bool ahead, cudaStream_t stream) {
+  return launch_ahead(flush_kernel<kDecay, kColumns>, {blocks, kThreads, sizeof(SharedStorage<kColumns>)}, ahead,
+                      arguments, stream);
 }
 
 // As many blocks as the device runs at once. In the functional form, where every program is due, no more than are
@@ -44,16 +45,17 @@ int grid_of(const Selection& selection, int resident) {
 
 template <Decay kDecay>
 cudaError_t prepare(ResidentBlocks* resident) {
-  const cudaError_t error = prepare<kDecay, 4>(&resident->columns4);
-  return error != cudaSuccess ? error : prepare<kDecay, 8>(&resident->columns8);
+  cudaError_t error = prepare<kDecay, 4>(&resident->columns4);
+  if (error == cudaSuccess) error = prepare<kDecay, 8>(&resident->columns8);
+  return error == cudaSuccess ? can_launch_ahead(flush_kernel<kDecay, 4>, &resident->ahead) : error;
 }
 
 template <Decay kDecay>
 cudaError_t launch(const FlushArguments& arguments, const ResidentBlocks& resident, cudaStream_t stream) {
   if (arguments.rank <= 4) {
-    return launch<kDecay, 4>(arguments, grid_of(arguments.selection, resident.columns4), stream);
+    return launch<kDecay, 4>(arguments, grid_of(arguments.selection, resident.columns4), resident.ahead, stream);
   }
-  return launch<kDecay, 8>(arguments, grid_of(arguments.selection, resident.columns8), stream);
+  return launch<kDecay, 8>(arguments, grid_of(arguments.selection, resident.columns8), resident.ahead, stream);
 }
 
 }  // namespace

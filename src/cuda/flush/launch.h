@@ -7,10 +7,11 @@
 
 namespace leapquant::cuda {
 
-// Blocks that the device runs at once, by the number of columns.
+// Blocks that the device runs at once, by the number of columns; and whether it launches them ahead.
 struct ResidentBlocks {
   int columns4 = 0;
   int columns8 = 0;
+  bool ahead = false;
 };
 
 // The same for each decay.

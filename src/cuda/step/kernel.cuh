@@ -26,6 +26,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kDecay))
   const Place place;
   const uint32_t thread = place.thread;
   Program program;
+  wait_for_earlier_kernels();
   if (!find_program<kDecay>(arguments, smem, thread, program)) return;
   const int32_t count = __ldcg(tensor_of<int32_t>(smem, kFillCount));
   Codes codes;
