@@ -105,7 +105,7 @@ struct NewFactors {
 //
 // staged      window keys and gates, until key_side is made
 // value_side  window updates at once in their place
-// codes       until E is in registers; then, of the same warp, column sums of abs E
+// codes       until step 1 has loaded them as fragments; then, of the same warp, column sums of abs E
 template <int kColumns>
 struct alignas(1024) SharedStorage {
   using L = Layout<kColumns>;
