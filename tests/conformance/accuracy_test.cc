@@ -11,16 +11,6 @@ using AccuracyTest = BackendTest;
 
 // The judge is arithmetic alone, which sanitizers slow down twentyfold: they see every rank and fewer programs, the
 // plain build sees all.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int32_t kHeadCounts[] = {1, 12};
-constexpr int64_t kLargestBatch = 128;
-constexpr int64_t kFamilyBatch = 1;
-#else
-constexpr int32_t kHeadCounts[] = {1, 4, 8, 12, 16, 24, 32, 48, 64, 96};
-constexpr int64_t kLargestBatch = 2048;
-constexpr int64_t kFamilyBatch = 5;
-#endif
-
 TEST_P(AccuracyTest, EveryHeadCountAndRank) {
   const Context backend = context();
   for (const int32_t heads : kHeadCounts) {

@@ -103,6 +103,17 @@ std::string gated_test_name(const testing::TestParamInfo<GatedBackend>& info);
   INSTANTIATE_TEST_SUITE_P(Kda, suite, testing::ValuesIn(host_backends_with(Gate::kKda)), gated_test_name); \
   INSTANTIATE_TEST_SUITE_P(Gdn, suite, testing::ValuesIn(host_backends_with(Gate::kGdn)), gated_test_name)
 
+// How much the tests of accuracy run over; less of it where a sanitizer slows the arithmetic down.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr int32_t kHeadCounts[] = {1, 12};
+inline constexpr int64_t kLargestBatch = 128;
+inline constexpr int64_t kFamilyBatch = 1;
+#else
+inline constexpr int32_t kHeadCounts[] = {1, 4, 8, 12, 16, 24, 32, 48, 64, 96};
+inline constexpr int64_t kLargestBatch = 2048;
+inline constexpr int64_t kFamilyBatch = 5;
+#endif
+
 Geometry geometry_of(int32_t heads, int32_t rank = 4);
 // The scalar gate; as many key heads as heads where none are named.
 Geometry gdn_geometry(int32_t heads, int32_t rank = 4, int32_t key_heads = 0);

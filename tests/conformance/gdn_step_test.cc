@@ -16,14 +16,6 @@ namespace {
 
 using GdnStepTest = BackendTest;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int64_t kFamilyBatch = 1;
-constexpr int64_t kLargestBatch = 128;
-#else
-constexpr int64_t kFamilyBatch = 3;
-constexpr int64_t kLargestBatch = 2048;
-#endif
-
 judge::StepInputs random_inputs(const Geometry& geometry, int64_t batch, uint64_t seed = 7) {
   return step_inputs_of(judge::StepFamily::kRandom, geometry, batch, GateFunction::kSoftplus, seed);
 }

@@ -15,12 +15,6 @@ namespace {
 using GdnTest = BackendTest;
 
 // The judge is slow under sanitizers: see accuracy_test.cc.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int64_t kFamilyBatch = 1;
-#else
-constexpr int64_t kFamilyBatch = 3;
-#endif
-
 TEST_P(GdnTest, EveryFamilyAndRankKeepsTheBound) {
   for (const judge::Family family :
        {judge::Family::kStructured, judge::Family::kSecond, judge::Family::kRandom, judge::Family::kPolicy}) {

@@ -22,8 +22,8 @@ namespace {
 
 using LifeTest = BackendTest;
 
-constexpr int64_t kSlots = 4;
-constexpr int64_t kHeads = 2;
+constexpr int64_t kLifeSlots = 4;
+constexpr int64_t kLifeHeads = 2;
 constexpr int64_t kElements = 128 * 128;
 constexpr int kOperations = 12;
 // The reference is slow under sanitizers.
@@ -75,9 +75,9 @@ class Life {
         context_(context_of(backend, 1)),
         device_(context_.info().device),
         geometry_(drawn_geometry(gate)),
-        pool_(context_, geometry_, kSlots, below(2) == 0 ? LQ_LAYOUT_COMPACT : LQ_LAYOUT_PADDED),
+        pool_(context_, geometry_, kLifeSlots, below(2) == 0 ? LQ_LAYOUT_COMPACT : LQ_LAYOUT_PADDED),
         basis_(drawn_basis()),
-        model_(geometry_, kSlots, basis_) {}
+        model_(geometry_, kLifeSlots, basis_) {}
 
   // Runs the sequence; returns what went wrong, or "".
   std::string run() {
@@ -119,7 +119,7 @@ class Life {
 
   Geometry drawn_geometry(Gate gate) {
     const int32_t rank = below(8) == 0 ? 1 << below(4) : 4;
-    return gate == Gate::kKda ? geometry_of(kHeads, rank) : gdn_geometry(kHeads, rank, 1 + below(2));
+    return gate == Gate::kKda ? geometry_of(kLifeHeads, rank) : gdn_geometry(kLifeHeads, rank, 1 + below(2));
   }
 
   std::vector<float> drawn_basis() {
@@ -134,7 +134,7 @@ class Life {
     std::shuffle(slots.begin(), slots.end(), random_);
     slots.resize(static_cast<size_t>(1 + below(2)));
     if (below(8) == 0) slots.push_back(0);
-    if (below(16) == 0) slots.insert(slots.begin(), static_cast<int32_t>(kSlots));
+    if (below(16) == 0) slots.insert(slots.begin(), static_cast<int32_t>(kLifeSlots));
     return slots;
   }
 
@@ -180,7 +180,7 @@ class Life {
     StepArguments arguments(device_, slots, tokens, below(2) == 0 ? TokenForm::kPacked : TokenForm::kThreeTensors);
     std::vector<Bfloat16> wanted(arguments.output.size());
     for (size_t i = 0; i < slots.size(); ++i) {
-      model_.step(slots[i], tokens, static_cast<int64_t>(i), &wanted[i * kHeads * 128]);
+      model_.step(slots[i], tokens, static_cast<int64_t>(i), &wanted[i * kLifeHeads * 128]);
     }
     if (with_flush) {
       Mirrors mirrors(device_);
@@ -216,7 +216,7 @@ class Life {
     std::shuffle(slots.begin(), slots.end(), random_);
     std::vector<int32_t> from = {slots[0], slots[0]};
     std::vector<int32_t> to = {slots[1], slots[2]};
-    if (below(2) == 0) to[1] = below(2) == 0 ? 0 : static_cast<int32_t>(kSlots);
+    if (below(2) == 0) to[1] = below(2) == 0 ? 0 : static_cast<int32_t>(kLifeSlots);
     Mirrors mirrors(device_);
     const lq_tensor sources = mirrors.add(from);
     const lq_tensor targets = mirrors.add(to);
@@ -226,27 +226,27 @@ class Life {
 
   // Now and then a counter that no operation leaves.
   void spoil_counter() {
-    const int64_t slot = 1 + below(kSlots - 1);
-    const int64_t head = below(kHeads);
+    const int64_t slot = 1 + below(kLifeSlots - 1);
+    const int64_t head = below(kLifeHeads);
     if (below(4) != 0) return;
     pool_.counter(slot, head) = model_.at(slot, head).count = below(2) == 0 ? 17 : -1;
   }
 
   void export_states() {
     const std::vector<int32_t> slots = order();
-    std::vector<float> states(slots.size() * kHeads * kElements, NAN);
+    std::vector<float> states(slots.size() * kLifeHeads * kElements, NAN);
     const lq_state_order direction = below(2) == 0 ? LQ_STATE_VK : LQ_STATE_KV;
     std::vector<int32_t> indices = slots;
     Mirrors mirrors(device_);
     const lq_tensor idx = mirrors.add(indices);
-    const lq_tensor state = mirrors.add(tensor(states.data(), LQ_FLOAT32, {std::ssize(slots), kHeads, 128, 128}));
+    const lq_tensor state = mirrors.add(tensor(states.data(), LQ_FLOAT32, {std::ssize(slots), kLifeHeads, 128, 128}));
     with_copies([&] { pool_.pool().export_state(idx, state, direction); });
     mirrors.download();
-    std::vector<float> wanted(kHeads * kElements);
+    std::vector<float> wanted(kLifeHeads * kElements);
     for (size_t i = 0; i < slots.size(); ++i) {
       model_.export_state(slots[i], wanted.data());
-      for (int64_t head = 0; head < kHeads; ++head) {
-        compare_state(&states[(i * kHeads + static_cast<size_t>(head)) * kElements], direction,
+      for (int64_t head = 0; head < kLifeHeads; ++head) {
+        compare_state(&states[(i * kLifeHeads + static_cast<size_t>(head)) * kElements], direction,
                       &wanted[static_cast<size_t>(head) * kElements]);
       }
     }
@@ -269,7 +269,7 @@ class Life {
     const bool narrow = below(2) == 0;
     const lq_state_order direction = below(2) == 0 ? LQ_STATE_VK : LQ_STATE_KV;
     const auto count = std::ssize(slots);
-    std::vector<float> states(slots.size() * kHeads * kElements);
+    std::vector<float> states(slots.size() * kLifeHeads * kElements);
     std::vector<Bfloat16> narrow_states(states.size());
     std::vector<float> given(states.size());  // in the caller's order
     const float size = std::exp2(static_cast<float>(below(12) - 6));
@@ -281,20 +281,21 @@ class Life {
       const size_t place = direction == LQ_STATE_VK ? i : i - i % kElements + k * 128 + v;
       states[place] = given[i];
     }
-    std::vector<int32_t> offsets(slots.size() * kHeads);
+    std::vector<int32_t> offsets(slots.size() * kLifeHeads);
     const bool with_offsets = below(2) == 0;
     if (with_offsets) std::generate(offsets.begin(), offsets.end(), [&] { return below(16); });
     std::vector<int32_t> indices = slots;
     Mirrors mirrors(device_);
     const lq_tensor idx = mirrors.add(indices);
     const lq_tensor q0 = basis_tensor(mirrors);
-    const lq_tensor state = mirrors.add(narrow ? tensor(narrow_states.data(), LQ_BFLOAT16, {count, kHeads, 128, 128})
-                                               : tensor(given.data(), LQ_FLOAT32, {count, kHeads, 128, 128}));
-    const lq_tensor offset = mirrors.add(tensor(offsets.data(), LQ_INT32, {count, kHeads}));
+    const lq_tensor state =
+        mirrors.add(narrow ? tensor(narrow_states.data(), LQ_BFLOAT16, {count, kLifeHeads, 128, 128})
+                           : tensor(given.data(), LQ_FLOAT32, {count, kLifeHeads, 128, 128}));
+    const lq_tensor offset = mirrors.add(tensor(offsets.data(), LQ_INT32, {count, kLifeHeads}));
     with_copies([&] { pool_.pool().import_state(idx, state, direction, with_offsets ? &offset : nullptr, q0); });
     for (size_t i = 0; i < slots.size(); ++i) {
-      model_.import_state(slots[i], {&states[i * kHeads * kElements], static_cast<size_t>(kHeads * kElements)},
-                          {&offsets[i * kHeads], static_cast<size_t>(kHeads)});
+      model_.import_state(slots[i], {&states[i * kLifeHeads * kElements], static_cast<size_t>(kLifeHeads * kElements)},
+                          {&offsets[i * kLifeHeads], static_cast<size_t>(kLifeHeads)});
     }
   }
 
@@ -316,11 +317,11 @@ class Life {
     std::vector<std::vector<ModelDraft>> drafts;
     for (size_t i = 0; i < slots.size(); ++i) {
       std::vector<DraftProgram> seen;
-      for (int64_t head = 0; head < kHeads && !exact_; ++head) {
+      for (int64_t head = 0; head < kLifeHeads && !exact_; ++head) {
         seen.push_back(arguments.record(static_cast<int64_t>(i), head));
       }
       drafts.push_back(model_.draft(slots[i], tokens, static_cast<int64_t>(i) * count, count, seen,
-                                    &wanted[i * static_cast<size_t>(count) * kHeads * 128]));
+                                    &wanted[i * static_cast<size_t>(count) * kLifeHeads * 128]));
     }
     require_rows(arguments.output, wanted, tokens, "the outputs of a draft differ");
     compare();
@@ -377,8 +378,8 @@ class Life {
     const lq_pool_errors errors = pool_.read_errors();
     if (errors.flags != model_.errors) fail("the error word differs");
     model_.errors = 0;
-    for (int64_t slot = 0; slot < kSlots; ++slot) {
-      for (int64_t head = 0; head < kHeads; ++head) compare_program(slot, head);
+    for (int64_t slot = 0; slot < kLifeSlots; ++slot) {
+      for (int64_t head = 0; head < kLifeHeads; ++head) compare_program(slot, head);
     }
   }
 
@@ -467,8 +468,8 @@ class Life {
   // Before the flush of the same call: a flush leaves the rows of keys and updates, and those are what it has stored.
   void take_over_appended() {
     if (exact_) return;
-    for (int64_t slot = 1; slot < kSlots; ++slot) {
-      for (int64_t head = 0; head < kHeads; ++head) {
+    for (int64_t slot = 1; slot < kLifeSlots; ++slot) {
+      for (int64_t head = 0; head < kLifeHeads; ++head) {
         ModelProgram& model = model_.at(slot, head);
         if (model.touch != Touch::kAppended || model.count != 16) continue;
         const WindowProgram window = judge::slot_window(pool_.host(), slot, head);
@@ -483,7 +484,7 @@ class Life {
   }
 
   void take_over_drafts(DraftArguments& arguments, int64_t position, std::vector<ModelDraft>& drafts) {
-    for (int64_t head = 0; head < kHeads; ++head) {
+    for (int64_t head = 0; head < kLifeHeads; ++head) {
       ModelDraft& draft = drafts[static_cast<size_t>(head)];
       const DraftProgram record = arguments.record(position, head);
       if (record.header->tokens != (draft.made ? arguments.token_count : 0)) fail("a draft's record differs");

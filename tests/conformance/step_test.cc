@@ -16,14 +16,6 @@ namespace {
 
 using StepTest = BackendTest;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int32_t kHeadCounts[] = {1, 12};
-constexpr int64_t kLargestBatch = 128;
-#else
-constexpr int32_t kHeadCounts[] = {1, 4, 8, 12, 16, 24, 32, 48, 64, 96};
-constexpr int64_t kLargestBatch = 2048;
-#endif
-
 TEST_P(StepTest, EveryHeadCountAndRankIsAccurate) {
   const Context backend = context(2);
   for (const int32_t heads : kHeadCounts) {
