@@ -213,10 +213,9 @@ __device__ __forceinline__ void store_codes(SharedStorage<kColumns>& smem, const
   constexpr uint32_t kTileBytes = 16 * kDim;  // of a warp
   const uint32_t staged = shared_address(smem.key_side) + place.warp * kTileBytes;
   static_assert(kWarps * kTileBytes <= sizeof(smem.key_side));
-  const uint32_t first = staged + code_offset(place.lane % 16, place.lane / 16);
+  const uint32_t matrices = staged + code_offset(place.lane % 16, place.lane / 16);
   // Of 16 bytes of a row out of four, in order; those of the next four rows have their chunks exchanged.
-  const uint32_t chunk_of_row = place.lane % 8 ^ place.lane / 8;
-  const uint32_t source = staged + place.lane / 8 * kDim + (chunk_of_row << 4);
+  const uint32_t source = staged + code_offset(place.lane / 8, place.lane % 8);
   const uint32_t later_source = source ^ 4 << 4;
   char* const target = codes + 16 * kDim * place.warp + 16 * place.lane;
 #pragma unroll
@@ -230,7 +229,7 @@ __device__ __forceinline__ void store_codes(SharedStorage<kColumns>& smem, const
         const float* const first = &e[tile][8 * (chunk + i / 2) + 2 * (i % 2)];
         word[i] = codes_of(first[0], first[4], first[1], first[5], code_factor[2 * tile + i % 2]);
       }
-      store_matrices(word, first ^ chunk << 4);
+      store_matrices(word, matrices ^ chunk << 4);
     }
     __syncwarp();
 #pragma unroll

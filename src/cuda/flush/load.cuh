@@ -25,6 +25,7 @@ __device__ __forceinline__ char* fetch_address(char* const* address) {
   return reinterpret_cast<char*>(static_cast<uint64_t>(halves.y) << 32 | halves.x);
 }
 
+// Begins the copies of a turn's program.
 template <Decay kDecay, int kColumns>
 __device__ __forceinline__ void load_program(const FlushArguments& arguments, SharedStorage<kColumns>& smem,
                                              uint32_t thread, int turn) {

@@ -51,7 +51,7 @@ __device__ __forceinline__ Conditioning find_cholesky(SharedStorage<kColumns>& s
   // The rounding of a product with S grows by the root of the largest ratio when L is applied to its result; 30 times
   // is far below what E is of S: down to 1e-2 for a state that counts as not captured almost exactly.
   constexpr float kGoodRatio = 1e3f;
-  // Columns are orthonormal after one pass up to about 3e-7 by the largest ratio.
+  // Columns are orthonormal after one pass up to about 3e-7 times the largest ratio.
   constexpr float kOrthogonalRatio = 25.0f;
   // Of a pivot, relative to the largest column, squared: far above kDependentNorm of core/numerics.h, which is 4e-6.
   constexpr float kClearNorm = 1e-9f;
@@ -88,7 +88,7 @@ __device__ __forceinline__ Conditioning find_cholesky(SharedStorage<kColumns>& s
 }
 
 // The same of columns that are nearly orthonormal, of a Gram matrix I + d: to first order in d, L = I + d / 2 on the
-// diagonal and I + d below it. After a first pass by a good L, d is below 1e-3 and its square lost in fp32.
+// diagonal and I + d below it. After a first pass by a good L, d is at most some 3e-4, and its square what fp32 rounds.
 template <int kColumns>
 __device__ __forceinline__ void find_small_cholesky(SharedStorage<kColumns>& smem, const Place& place, int buffer,
                                                     CholeskyFactor<kColumns>& factor) {
